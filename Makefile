@@ -1,0 +1,49 @@
+# On a clean clone with Python >= 3.11 every target works; `make setup` is done first where it is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench pins clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+setup: $(READY) ## make .venv with everything in it (nothing to do when it is current)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "brokerbed needs Python 3.11 or newer; $(PYTHON) is older: make PYTHON=python3.12 ..."; exit 3; }
+	@$(PYTHON) -c 'import ensurepip, venv' || \
+		{ echo "$(PYTHON) cannot make virtual environments: install its venv package (Debian: apt-get install python3-venv)"; exit 3; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--no-build-isolation --editable '.[dev]'
+	$(BIN)/python -m orchestrator.java
+	@touch $(READY)
+
+demo: setup ## predict the quickstart scenario
+	$(BIN)/brokerbed predict quickstart
+
+test: setup ## all tests (docker tests where an engine answers; BROKERBED_REQUIRE_DOCKER=1 insists)
+	$(BIN)/pytest
+
+check: setup ## lint, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## benchmarks: figures and ratios, nothing is asserted
+	$(BIN)/python -m bench.predict_sweep
+
+pins: ## write constraints.txt anew with the newest versions
+	tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(PYTHON) -m venv $$tmp/venv && \
+	$$tmp/venv/bin/pip install --quiet hatchling editables '.[dev]' && \
+	{ head -1 constraints.txt; $$tmp/venv/bin/pip freeze | grep -v ' @ ' | sort -f; } > $$tmp/pins && mv $$tmp/pins constraints.txt
+
+clean: ## remove .venv, caches and run directories
+	rm -rf $(VENV) runs dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,260 @@
+"""Mean delays of a scenario's peers: Algorithm 1 of Bouloukakis et al. 2017 on the scenario's own tree.
+
+Every queue on the way from a publisher to a subscriber is a centre of analysis/models/intermittent.py, loaded with
+everything that the routing really sends through it. The copies of the peers have service stages of their own, and with
+copies so have the classes: the stages at one place form sets that do not load one another.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from analysis.models.hierarchical import Traffic
+from analysis.models.intermittent import Centre
+from orchestrator.scenario import Law, Publisher, Scenario, Subscriber, matches
+from orchestrator.topology import Floats
+
+NAN = float("nan")  # no prediction
+QUEUE_TAIL = 10  # a limit below this many mean queue lengths is reached now and then (tails are about exponential)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """One queue as the notifications of one flow (or of all) see it."""
+
+    stage: str
+    at: str
+    rate_per_s: float
+    utilisation: float
+    response_s: float  # nan: no prediction
+    effective_demand_s: float = NAN  # only where one flow is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """From one publisher to one subscriber."""
+
+    publisher: str
+    subscriber: str
+    queues: tuple[Queue, ...]
+    end_to_end_s: float
+    delivery_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    stages: tuple[Queue, ...]
+    ways: tuple[Way, ...]
+    notes: tuple[str, ...]  # why a prediction is missing, or what could spoil it
+
+    @property
+    def unstable(self) -> list[Queue]:
+        return [queue for queue in self.stages if queue.utilisation >= 1]
+
+    @property
+    def throughput_is_known(self) -> bool:
+        """Behind an overloaded queue less arrives than was published; sessions and subscribers feed no link."""
+        return not any(queue.stage in ("publisher", "broker_in", "link") for queue in self.unstable)
+
+
+@dataclass(frozen=True, slots=True)
+class _StageSet:
+    """Stages that share their load, at every broker's input and both ends of every link; `weight` such sets exist."""
+
+    weight: int
+    traffic: Traffic
+
+
+def predict_delays(scenario: Scenario, of_classes: Traffic, of_one_copy: Traffic) -> Delays:
+    """All delays, given the traffic of the classes and that of one copy of the peers."""
+    if scenario.copies == 1:
+        sets = [_StageSet(1, of_classes + of_one_copy)]
+    else:
+        sets = [_StageSet(1, of_classes), _StageSet(scenario.copies, of_one_copy)]
+    network = _Network(scenario, sets, float(of_classes.notifications_in[0]))  # everything published reaches the root
+    return Delays(tuple(network.stages()), tuple(network.ways()), tuple(network.notes))
+
+
+class _Network:
+    """The queueing network of one scenario. The peers' own set of stages is the last one."""
+
+    def __init__(self, scenario: Scenario, sets: list[_StageSet], class_rate_per_s: float) -> None:
+        self._scenario = scenario
+        self._sets = sets
+        self._class_rate_per_s = class_rate_per_s
+        self._delayed_links = {frozenset(link.between): link for link in scenario.links}
+        self.notes: dict[str, None] = {}  # in order, each once
+
+    def stages(self) -> Iterator[Queue]:
+        """Every queue that takes time and that anything passes, over all flows and pooled over the sets."""
+        tree = self._scenario.tree
+        if (law := self._scenario.service.broker_in) is not None:
+            yield from self._pooled("broker_in", law, [one.traffic.notifications_in for one in self._sets], tree.names)
+        if (law := self._scenario.service.link) is not None:
+            links = [(v, int(tree.parents[v])) for v in range(1, len(tree))]
+            up = [one.traffic.up[1:] for one in self._sets]
+            down = [one.traffic.down[1:] for one in self._sets]
+            yield from self._pooled("link", law, up, [self._link_name(*link) for link in links])
+            yield from self._pooled("link", law, down, [self._link_name(*reversed(link)) for link in links])
+        for publisher in self._scenario.publishers:
+            if publisher.service or publisher.on:
+                yield self._publisher(publisher)
+        for subscriber in self._scenario.subscribers:
+            arrivals = self._arrivals[subscriber.id]
+            if subscriber.session_service or subscriber.on:
+                session = self._session(subscriber, arrivals.rate_per_s)
+                self._warn_of_limits(subscriber, session)
+                yield session
+            if subscriber.service:
+                yield self._subscriber(subscriber, arrivals.rate_per_s)
+
+    def ways(self) -> Iterator[Way]:
+        for publisher in self._scenario.publishers:
+            for subscriber in self._scenario.subscribers:
+                if matches(subscriber.topic, publisher.topic):
+                    yield self._way(publisher, subscriber)
+
+    def _way(self, publisher: Publisher, subscriber: Subscriber) -> Way:
+        """Algorithm 1: the publisher's queue, input and output of each broker on the path, the subscriber's queue."""
+        flow, tree = publisher.rate, self._scenario.tree
+        path = tree.path(publisher.broker, subscriber.broker)
+        queues = [self._publisher(publisher)]
+        links_s = 0.0
+        for position, here in enumerate(path):
+            queues += self._shared("broker_in", tree.names[here], self._peers.notifications_in[here], flow)
+            if position + 1 < len(path):
+                there = path[position + 1]
+                is_up = tree.parents[here] == there
+                rate = self._peers.up[here] if is_up else self._peers.down[there]
+                queues += self._shared("link", self._link_name(here, there), rate, flow)
+                links_s += self._link_delay_s(here, there)
+        queues += [self._session(subscriber, flow), self._subscriber(subscriber, flow)]
+        end_to_end_s = sum(queue.response_s for queue in queues) + links_s
+        ratio = 1.0
+        if subscriber.on and min(publisher.qos, subscriber.qos) == 0:
+            ratio = NAN if subscriber.session_service else self._centre(subscriber).availability
+        if any(queue.utilisation >= 1 for queue in queues):
+            ratio = NAN
+        return Way(publisher.id, subscriber.id, tuple(queues), end_to_end_s, ratio)
+
+    # -- queues that flows share ------------------------------------------------------------------------------
+
+    @property
+    def _peers(self) -> Traffic:
+        return self._sets[-1].traffic
+
+    def _pooled(self, stage: str, law: Law, rates: list[Floats], places: Sequence[str]) -> Iterator[Queue]:
+        """One queue per place: the mean over the sets, each set counting as much as passes through it."""
+        centre = _centre(law)
+        per_set = np.array(rates)
+        passing = per_set * np.array([[one.weight] for one in self._sets])
+        responses = np.where(per_set > 0, centre.response_s(per_set), 0.0)
+        busiest = np.max(centre.utilisation(per_set), axis=0)
+        total = passing.sum(axis=0)
+        for at in np.flatnonzero(total).tolist():
+            response = float(passing[:, at] @ responses[:, at] / total[at])
+            yield Queue(stage, places[at], float(total[at]), float(busiest[at]), response)
+
+    def _shared(self, stage: str, at: str, rate: float, flow: float) -> list[Queue]:
+        law = self._scenario.service.broker_in if stage == "broker_in" else self._scenario.service.link
+        return [_queue(stage, at, _centre(law), float(rate), flow)] if law else []
+
+    def _link_name(self, here: int, there: int) -> str:
+        return f"{self._scenario.tree.names[here]}>{self._scenario.tree.names[there]}"
+
+    def _link_delay_s(self, here: int, there: int) -> float:
+        names = self._scenario.tree.names
+        link = self._delayed_links.get(frozenset((names[here], names[there])))
+        if link is None:
+            return 0.0
+        if link.bandwidth is not None or (link.delay is not None and link.delay.law != "deterministic"):
+            kind = "limited bandwidth" if link.bandwidth is not None else "a random delay"
+            self._note(f"no model of a link with {kind} ({names[here]} to {names[there]})")
+            return NAN
+        assert link.delay is not None
+        return link.delay.mean_s
+
+    # -- queues of peers --------------------------------------------------------------------------------------
+
+    def _publisher(self, publisher: Publisher) -> Queue:
+        centre = _centre(publisher.service, publisher.on, publisher.off)
+        return _queue("publisher", publisher.id, centre, publisher.rate, publisher.rate, self._has_model(publisher))
+
+    def _centre(self, subscriber: Subscriber) -> Centre:
+        return _centre(subscriber.session_service, subscriber.on, subscriber.off)
+
+    def _session(self, subscriber: Subscriber, flow: float) -> Queue:
+        arrivals = self._arrivals[subscriber.id]
+        known = self._has_model(subscriber)
+        centre = self._centre(subscriber)
+        if subscriber.on and arrivals.some_at_qos0:
+            if subscriber.session_service is None and not arrivals.some_above_qos0:
+                centre = Centre()  # what comes while it is away is dropped, the rest passes at once
+            else:
+                self._note(f"no model of QoS 0 to a peer that disconnects, which is lost in part ({subscriber.id})")
+                known = False
+        return _queue("session", subscriber.id, centre, arrivals.rate_per_s, flow, known)
+
+    def _subscriber(self, subscriber: Subscriber, flow: float) -> Queue:
+        arrivals = self._arrivals[subscriber.id]
+        passed = 1.0
+        if subscriber.on and arrivals.some_at_qos0 and not arrivals.some_above_qos0:
+            passed = self._centre(subscriber).availability
+        centre = _centre(subscriber.service)
+        return _queue("subscriber", subscriber.id, centre, arrivals.rate_per_s * passed, flow * passed)
+
+    @cached_property
+    def _arrivals(self) -> dict[str, "_Arrivals"]:
+        return {subscriber.id: self._arrivals_at(subscriber) for subscriber in self._scenario.subscribers}
+
+    def _arrivals_at(self, subscriber: Subscriber) -> "_Arrivals":
+        """Everything that is published and matches reaches the session, from peers and from classes."""
+        scenario, publications = self._scenario, self._scenario.publications
+        flows = [(p.rate, int(p.qos)) for p in scenario.publishers if matches(subscriber.topic, p.topic)]
+        numbers = scenario.classes_matching(subscriber.topic)
+        if len(numbers) == scenario.classes:
+            of_peers = sum(p.rate for p in scenario.publishers if scenario.classes_matching(p.topic))
+            flows.append((self._class_rate_per_s - of_peers, publications.qos))
+        elif numbers:
+            flows.append((publications.class_rate_per_s(numbers[0], len(scenario.tree)), publications.qos))
+        qos = [min(qos, subscriber.qos) for rate, qos in flows if rate > 0]
+        return _Arrivals(sum(rate for rate, _ in flows), 0 in qos, 1 in qos or 2 in qos)
+
+    def _has_model(self, peer: Publisher | Subscriber) -> bool:
+        if peer.on is not None and peer.on.law != "exponential":
+            self._note(f"no model of ON periods that are {peer.on.law}, not exponential ({peer.id})")
+            return False
+        return True
+
+    def _warn_of_limits(self, subscriber: Subscriber, session: Queue) -> None:
+        waiting = session.rate_per_s * session.response_s
+        if waiting * QUEUE_TAIL > self._scenario.limits.messages:
+            self._note(
+                f"about {waiting:.0f} messages wait for {subscriber.id} on average; the limit of"
+                f" {self._scenario.limits.messages} will be reached, which the model does not know"
+            )
+
+    def _note(self, text: str) -> None:
+        self.notes[text] = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrivals:
+    """What comes for a session: how much, and at which QoS after the downgrade at the last hop."""
+
+    rate_per_s: float
+    some_at_qos0: bool
+    some_above_qos0: bool
+
+
+def _centre(service: Law | None, on: Law | None = None, off: Law | None = None) -> Centre:
+    demand = (service.mean_s, service.second_moment_s2) if service else (0.0, 0.0)
+    return Centre(*demand, on.mean_s, off.mean_s, off.second_moment_s2) if on and off else Centre(*demand)
+
+
+def _queue(stage: str, at: str, centre: Centre, rate: float, flow: float, known: bool = True) -> Queue:
+    response_s = float(centre.response_s(rate)) if known else NAN
+    effective_demand_s = float(centre.effective_demand_s(flow, rate - flow))
+    return Queue(stage, at, rate, float(centre.utilisation(rate)), response_s, effective_demand_s)

@@ -1,0 +1,1 @@
+"""The literature's formulas, one file per family of papers: numbers in, numbers out, numpy only."""

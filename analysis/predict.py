@@ -1,0 +1,125 @@
+"""What theory says of a scenario: the rows of DESIGN's metric table, each with its predicted value."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import isnan
+from typing import Any
+
+from analysis.columns import class_columns, peer_columns
+from analysis.delays import Queue, Way, predict_delays
+from analysis.models.hierarchical import MODELS, Classes, Traffic, no_traffic
+from orchestrator.scenario import Experiment, Scenario
+from orchestrator.scenario.units import NS_PER_S
+
+HEADLINE_PER_WAY = ("delay.end_to_end", "delivery.ratio")
+UNITS = {"table": "1", "rate": "1/s", "delay": "s", "delivery": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    metric: str
+    labels: dict[str, str]
+    predicted: float | None  # None where theory has no value: an unstable queue, or no model
+
+    @property
+    def unit(self) -> str:
+        return UNITS[self.metric.split(".")[0]]
+
+    @property
+    def is_headline(self) -> bool:
+        return not self.labels or self.metric in HEADLINE_PER_WAY
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    scenario: Scenario
+    rows: tuple[Row, ...]  # headline rows first
+    ways: tuple[Way, ...]
+    unstable: tuple[Queue, ...]
+    notes: tuple[str, ...]
+
+    def as_json(self, detail: bool) -> dict[str, Any]:
+        return {
+            "scenario": self.scenario.name,
+            "seed": self.scenario.seed,
+            "model_seconds": self.scenario.clock.measure / NS_PER_S,
+            "metrics": [
+                {"metric": row.metric, "labels": row.labels, "unit": row.unit, "predicted": row.predicted}
+                for row in self.rows
+                if detail or row.is_headline
+            ],
+            "unstable": [
+                {"stage": queue.stage, "at": queue.at, "utilisation": queue.utilisation} for queue in self.unstable
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def predict(scenario: Scenario, detail: bool = True) -> Prediction:
+    """The headline rows, and with `detail` those per broker, link and stage."""
+    of_classes = _traffic(scenario, class_columns(scenario))
+    of_one_copy = _traffic(scenario, peer_columns(scenario))
+    delays = predict_delays(scenario, of_classes, of_one_copy)
+    traffic = of_classes + of_one_copy.times(scenario.copies)
+    rows = [*_totals(traffic, delays.throughput_is_known), *_per_way(delays.ways)]
+    if detail:
+        rows += _per_broker_and_link(scenario, traffic, delays.throughput_is_known)
+        rows += [Row("delay.stage", {"stage": it.stage, "at": it.at}, _known(it.response_s)) for it in delays.stages]
+    return Prediction(scenario, tuple(rows), delays.ways, tuple(delays.unstable), delays.notes)
+
+
+def experiment_as_json(experiment: Experiment, predictions: Iterable[Prediction], detail: bool) -> dict[str, Any]:
+    """The JSON contract: one object, or for a sweep its points."""
+    if not experiment.is_sweep:
+        (prediction,) = predictions
+        return prediction.as_json(detail=True)
+    points = [{"at": dict(each.scenario.at), **each.as_json(detail)} for each in predictions]
+    return {"scenario": experiment.name, "points": points}
+
+
+def _known(value: float) -> float | None:
+    return None if isnan(value) else value
+
+
+def _traffic(scenario: Scenario, columns: Iterator[Classes]) -> Traffic:
+    model = MODELS[scenario.routing]
+    refresh_s = None if scenario.refresh_ns is None else scenario.refresh_ns / NS_PER_S
+    traffic = no_traffic(scenario.tree)
+    for chunk in columns:
+        traffic = traffic + model(scenario.tree, chunk, refresh_s)
+    return traffic
+
+
+def _totals(traffic: Traffic, throughput_is_known: bool) -> Iterator[Row]:
+    notifications = float((traffic.up + traffic.down).sum())
+    control = float(traffic.control.sum())
+    yield Row("table.remote_entries", {}, float(traffic.remote_entries.sum()))
+    yield Row("table.local_entries", {}, float(traffic.local_entries.sum()))
+    yield Row("rate.notifications", {}, notifications if throughput_is_known else None)
+    additional = float(traffic.additional.sum())
+    yield Row("rate.notifications.additional", {}, additional if throughput_is_known else None)
+    yield Row("rate.control", {}, control)
+    yield Row("rate.total", {}, notifications + control if throughput_is_known else None)
+
+
+def _per_way(ways: Iterable[Way]) -> Iterator[Row]:
+    for way in ways:
+        labels = {"publisher": way.publisher, "subscriber": way.subscriber}
+        yield Row("delay.end_to_end", labels, _known(way.end_to_end_s))
+        yield Row("delivery.ratio", labels, _known(way.delivery_ratio))
+
+
+def _per_broker_and_link(scenario: Scenario, traffic: Traffic, throughput_is_known: bool) -> Iterator[Row]:
+    tree = scenario.tree
+    remote_entries = tree.children_sums(traffic.remote_entries).tolist()
+    local_entries = traffic.local_entries.tolist()
+    for name, remote, local in zip(tree.names, remote_entries, local_entries, strict=True):
+        yield Row("table.remote_entries", {"broker": name}, remote)
+        yield Row("table.local_entries", {"broker": name}, local)
+    up, down, control = traffic.up.tolist(), traffic.down.tolist(), traffic.control.tolist()
+    for child in range(1, len(tree)):
+        names = tree.names[child], tree.names[int(tree.parents[child])]
+        upward, downward = {"link": ">".join(names)}, {"link": ">".join(reversed(names))}
+        yield Row("rate.notifications", upward, up[child] if throughput_is_known else None)
+        yield Row("rate.notifications", downward, down[child] if throughput_is_known else None)
+        yield Row("rate.control", upward, control[child])

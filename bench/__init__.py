@@ -1,0 +1,1 @@
+"""Benchmarks: figures and ratios, printed; nothing here is asserted."""

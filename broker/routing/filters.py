@@ -1,0 +1,54 @@
+"""MQTT topic names and topic filters: what is well formed and what matches what (MQTT 5, section 4.7).
+
+Owns the two questions of section 4.7 and nothing else; who subscribed to what is not its business.
+"""
+
+TOPIC_BYTES_MAX = 65_535  # the two-byte length prefix of an MQTT string
+
+
+def topic_problem(topic: str) -> str | None:
+    """Why `topic` cannot be published to, or None if it can."""
+    if is_wildcard(topic):
+        return "a topic that is published to has no wildcards (+ or #)"
+    return _string_problem(topic)
+
+
+def filter_problem(topic_filter: str) -> str | None:
+    """Why `topic_filter` cannot be subscribed to, or None if it can."""
+    levels = topic_filter.split("/")
+    for position, level in enumerate(levels):
+        if "#" in level and (level != "#" or position != len(levels) - 1):
+            return "# must be the whole last level of a filter, as in a/b/#"
+        if "+" in level and level != "+":
+            return "+ must be a whole level of a filter, as in a/+/b"
+    return _string_problem(topic_filter)
+
+
+def is_wildcard(topic_filter: str) -> bool:
+    return "+" in topic_filter or "#" in topic_filter
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    """Whether a subscription to `topic_filter` receives what is published to `topic`."""
+    if topic_filter == topic:
+        return True
+    filter_levels = topic_filter.split("/")
+    topic_levels = topic.split("/")
+    if topic.startswith("$") and filter_levels[0] in ("+", "#"):
+        return False  # [MQTT-4.7.2-1]
+    for position, level in enumerate(filter_levels):
+        if level == "#":
+            return True
+        if position == len(topic_levels) or level not in ("+", topic_levels[position]):
+            return False
+    return len(filter_levels) == len(topic_levels)
+
+
+def _string_problem(text: str) -> str | None:
+    if not text:
+        return "a topic has at least one character"
+    if "\0" in text:
+        return "a topic cannot hold the null character"
+    if len(text.encode("utf-8", "surrogatepass")) > TOPIC_BYTES_MAX:
+        return f"a topic has at most {TOPIC_BYTES_MAX} bytes"
+    return None

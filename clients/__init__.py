@@ -1,0 +1,1 @@
+"""What publishers and subscribers do. They talk to brokers over MQTT only."""

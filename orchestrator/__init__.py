@@ -1,0 +1,1 @@
+"""Scenarios, the grounds they run on, and the command line."""

@@ -1,0 +1,63 @@
+"""What this machine can do, found out by trying, and what to install for the rest."""
+
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from orchestrator import java
+
+PROBE_S_MAX = 10  # for each question to the outside
+PYTHON_MIN = (3, 11)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    what: str
+    used_for: str
+    found: str | None  # None: it is missing
+    advice: str
+    needed: bool = False  # for ordinary use, not only for a special ground or test
+
+
+def examine() -> Iterator[Finding]:
+    yield Finding("Python", "everything", _python(), f"install Python {'.'.join(map(str, PYTHON_MIN))} or newer", True)
+    found = java.find_java()
+    yield Finding("Java", "run, analyse", f"{found.version}: {found.executable}" if found else None, java.ADVICE, True)
+    yield Finding("Docker engine", "run --on docker", _docker(), "install and start Docker (Debian: docker.io)")
+    yield Finding(
+        "tc netem", "link delays by the kernel, not a relay", _netem(), "a kernel with sch_netem, and iproute2"
+    )
+    for program, used_for in (("mosquitto", "bench, tests"), ("chromium", "tests of pages"), ("prometheus", "tests")):
+        yield Finding(program, used_for, shutil.which(program), f"install {program} (Debian: {program})")
+
+
+def _python() -> str | None:
+    version = sys.version_info[:2]
+    return f"{platform.python_version()}: {sys.executable}" if version >= PYTHON_MIN else None
+
+
+def _docker() -> str | None:
+    """The engine's version, if one answers at DOCKER_HOST or the usual socket."""
+    import docker  # slow to import, and only wanted here
+
+    try:
+        client = docker.from_env(timeout=PROBE_S_MAX)
+        try:
+            return str(client.version()["Version"])
+        finally:
+            client.close()
+    except (docker.errors.DockerException, OSError):
+        return None
+
+
+def _netem() -> str | None:
+    """Tries a delay on the loopback device of a network namespace of its own, which is gone with the probe."""
+    probe = ["unshare", "--user", "--map-root-user", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem"]
+    try:
+        subprocess.run([*probe, "delay", "1ms"], capture_output=True, timeout=PROBE_S_MAX, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return "works"

@@ -1,0 +1,371 @@
+"""Version 1 of the scenario file: its keys, types, units and defaults, as pydantic models.
+
+What one mapping can say about itself is checked here; what needs the whole scenario (does broker b3 exist?) is
+checked in resolve.py. A key given as null counts as absent, so that a sweep can take a key away.
+"""
+
+import difflib
+import re
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
+
+from orchestrator import topology
+from orchestrator.scenario.document import shown
+from orchestrator.scenario.units import (
+    NS_PER_S,
+    BandwidthBitPerS,
+    DurationNs,
+    DurationOrZeroNs,
+    Fraction,
+    RateOrZeroPerS,
+    RatePerS,
+    SizeBytes,
+)
+
+CLASSES_MAX = 1_000_000  # topics class/000000 ... class/999999
+COPIES_MAX = 100_000  # of all peers; each is a session of its own
+PAYLOAD_BYTES_MAX = 268_000_000  # MQTT's largest packet is 268 435 455 bytes, headers included
+NAME_CHARACTERS_MAX = 64  # names become folders, client ids and metric labels
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def problem(message: str, key: str | None = None) -> PydanticCustomError:
+    """An error in our own words; `key` names the key inside the mapping that is to blame."""
+    return PydanticCustomError("scenario", "{message}", {"message": message, "key": key})
+
+
+class Part(BaseModel):
+    """A mapping of the scenario file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=False)
+    example: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys_only(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise problem(f"must be a mapping like {cls.example}, not {shown(data)}")
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        for key in data:
+            if key not in known:
+                nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+                hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(known)}"
+                raise problem(f"unknown key; {hint}", key)
+        return {key: value for key, value in data.items() if value is not None}
+
+
+def _name(pattern: re.Pattern[str], allowed: str) -> BeforeValidator:
+    def check(value: Any) -> str:
+        text = str(value) if type(value) is int else value
+        if not isinstance(text, str) or not pattern.fullmatch(text) or len(text) > NAME_CHARACTERS_MAX:
+            raise problem(
+                f"must be a name of 1 to {NAME_CHARACTERS_MAX} letters, digits, {allowed}, not {shown(value)}"
+            )
+        return text
+
+    return BeforeValidator(check)
+
+
+def _no_truth(value: Any) -> Any:
+    """To Python True is 1; to a user `qos: true` is a mistake."""
+    return shown(value) if isinstance(value, bool) else value
+
+
+Name = Annotated[str, _name(_NAME, "- and _"), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]
+FileName = Annotated[
+    str, _name(_FILE_NAME, "- _ and ."), WithJsonSchema({"type": "string", "pattern": f"^{_FILE_NAME.pattern}$"})
+]
+Count = Annotated[int, Field(strict=True, ge=1)]
+BrokerCount = Annotated[int, Field(strict=True, ge=1, le=topology.BROKERS_MAX)]
+Qos = Annotated[Literal[0, 1, 2], BeforeValidator(_no_truth)]
+
+
+class Law(Part):
+    """A distribution of durations, given by its mean."""
+
+    example = "{mean: 60s, law: exponential}"
+    mean: DurationNs
+    law: Literal["exponential", "deterministic", "uniform", "lognormal"] = "exponential"
+    cv: Annotated[float, Field(strict=True, gt=0, le=100)] | None = None
+
+    @model_validator(mode="after")
+    def _cv_is_lognormal(self) -> Self:
+        if self.cv is not None and self.law != "lognormal":
+            raise problem("cv goes with law: lognormal only", "cv")
+        return self
+
+    @property
+    def mean_s(self) -> float:
+        return self.mean / NS_PER_S
+
+    @property
+    def second_moment_s2(self) -> float:
+        """E[X^2]: mean^2 (1 + squared coefficient of variation)."""
+        cv = self.cv if self.cv is not None else 1.0
+        squared_cv = {"exponential": 1.0, "deterministic": 0.0, "uniform": 1 / 3, "lognormal": cv * cv}[self.law]
+        return self.mean_s**2 * (1 + squared_cv)
+
+
+def _fixed_or_law(value: Any) -> Any:
+    return {"mean": value, "law": "deterministic"} if isinstance(value, str) else value
+
+
+class Clock(Part):
+    example = "{warmup: 120s, measure: 600s}"
+    warmup: DurationOrZeroNs = 0
+    measure: DurationNs
+    speedup: Annotated[float, Field(strict=True, gt=0, le=1e6)] = 1.0
+
+
+class Levels(Part):
+    example = "{tree: levels, brokers: 127, width: 8}"
+    tree: Literal["levels"]
+    brokers: BrokerCount
+    width: BrokerCount
+
+    def build(self) -> topology.Tree:
+        return topology.levels(self.brokers, self.width)
+
+
+class Regular(Part):
+    example = "{tree: regular, arity: 3, depth: 4}"
+    tree: Literal["regular"]
+    arity: BrokerCount
+    depth: BrokerCount
+
+    def build(self) -> topology.Tree:
+        return topology.regular(self.arity, self.depth)
+
+
+class Line(Part):
+    example = "{tree: line, brokers: 5}"
+    tree: Literal["line"]
+    brokers: BrokerCount
+
+    def build(self) -> topology.Tree:
+        return topology.line(self.brokers)
+
+
+class Star(Part):
+    example = "{tree: star, brokers: 5}"
+    tree: Literal["star"]
+    brokers: BrokerCount
+
+    def build(self) -> topology.Tree:
+        return topology.star(self.brokers)
+
+
+def _parent_pairs(value: Any) -> tuple[tuple[str, Any], ...]:
+    if not isinstance(value, dict) or not value:
+        raise problem(f"must map every broker to its parent, like {{b0: null, b1: b0}}, not {shown(value)}")
+    if len(value) > topology.BROKERS_MAX:
+        raise problem(f"has {len(value)} brokers; at most {topology.BROKERS_MAX} are allowed")
+    for broker, parent in value.items():
+        for name in (broker, parent):
+            if name is not None and not (isinstance(name, str | int) and _NAME.fullmatch(str(name))):
+                raise problem(f"{shown(name)} is no broker name (letters, digits, - and _)", broker)
+            if len(str(name)) > NAME_CHARACTERS_MAX:
+                raise problem(f"a broker name has at most {NAME_CHARACTERS_MAX} characters", broker)
+    return tuple((broker, None if parent is None else str(parent)) for broker, parent in value.items())
+
+
+class Explicit(Part):
+    example = "{tree: explicit, parents: {b0: null, b1: b0}}"
+    tree: Literal["explicit"]
+    parents: Annotated[
+        tuple[tuple[str, str | None], ...],
+        BeforeValidator(_parent_pairs),
+        WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "null"]}, "minProperties": 1}),
+    ]
+
+    def build(self) -> topology.Tree:
+        return topology.explicit(dict(self.parents))
+
+
+Topology = Annotated[Levels | Regular | Line | Star | Explicit, Field(discriminator="tree")]
+
+
+@lru_cache(maxsize=64)  # a sweep meets the same few trees again and again
+def build_tree(spec: Levels | Regular | Line | Star | Explicit) -> topology.Tree:
+    return spec.build()
+
+
+class SubscriptionsAt(Part):
+    example = "{broker: b3, class: 17, arrival_rate: 0.2/s, lifetime: {mean: 30s}}"
+    broker: Name
+    class_: Annotated[int, Field(strict=True, ge=0, alias="class")]
+    arrival_rate: RateOrZeroPerS
+    lifetime: Law | None = None
+
+
+class Subscriptions(Part):
+    example = "{mean_active: 10000, lifetime: {mean: 60s}}"
+    mean_active: Annotated[float, Field(strict=True, ge=0, le=1e12)] = 0.0
+    lifetime: Law | None = None
+    at: tuple[SubscriptionsAt, ...] = ()
+    qos: Qos = 0
+
+    @model_validator(mode="after")
+    def _lifetime_is_known(self) -> Self:
+        if self.lifetime is None and (self.mean_active or any(entry.lifetime is None for entry in self.at)):
+            raise problem("is required, as in lifetime: {mean: 60s}", "lifetime")
+        return self
+
+
+class PublicationsAt(Part):
+    example = "{broker: b5, class: 17, rate: 3/s}"
+    broker: Name
+    class_: Annotated[int, Field(strict=True, ge=0, alias="class")]
+    rate: RateOrZeroPerS
+
+
+class Publications(Part):
+    example = "{rate: 1000/s}"
+    rate: RateOrZeroPerS = 0.0
+    at: tuple[PublicationsAt, ...] = ()
+    qos: Qos = 0
+
+
+class Service(Part):
+    example = "{broker_in: {mean: 62.5ms}, link: {mean: 62.5ms}}"
+    broker_in: Law | None = None
+    link: Law | None = None
+
+
+class Peer(Part):
+    """What publishers and subscribers have in common."""
+
+    id: Name
+    broker: Name
+    topic: Annotated[str, Field(strict=True)]
+    on: Law | None = None
+    off: Law | None = None
+    service: Law | None = None
+    qos: Qos = 1
+
+    @model_validator(mode="after")
+    def _on_and_off_go_together(self) -> Self:
+        if (self.on is None) != (self.off is None):
+            raise problem("on and off go together; leave out both for a peer that is always connected",
+                          "on" if self.on else "off")  # fmt: skip
+        return self
+
+
+class Publisher(Peer):
+    example = "{id: p1, broker: b3, topic: metro/4, rate: 1/s}"
+    rate: RatePerS
+
+
+class Subscriber(Peer):
+    example = "{id: s1, broker: b9, topic: metro/4}"
+    session_service: Law | None = None
+
+
+def _link_or_any(value: Any) -> Any:
+    if value == "any":
+        return value
+    return _broker_pair(value, " or any")
+
+
+def _broker_pair(value: Any, otherwise: str = "") -> tuple[str, str]:
+    if not isinstance(value, list | tuple) or len(value) != 2 or not all(isinstance(name, str | int) for name in value):
+        raise problem(f"must name the two ends of a link, like [b1, b3]{otherwise}, not {shown(value)}")
+    return str(value[0]), str(value[1])
+
+
+_PAIR_SCHEMA = {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}
+BrokerPair = Annotated[tuple[str, str], BeforeValidator(_broker_pair), WithJsonSchema(_PAIR_SCHEMA)]
+Cut = Annotated[
+    tuple[str, str] | Literal["any"],
+    BeforeValidator(_link_or_any),
+    WithJsonSchema({"anyOf": [_PAIR_SCHEMA, {"const": "any"}]}),
+]
+
+FAULT_VERBS = ("crash", "cut", "disconnect", "pause")
+
+
+class Fault(Part):
+    """One fault at a time `at`, or a nemesis that strikes `every` so often."""
+
+    example = "{at: 120s, crash: b3, for: 20s}"
+    at: DurationOrZeroNs | None = None
+    every: Law | None = None
+    crash: Name | None = None
+    cut: Cut | None = None
+    way: Annotated[str, Field(strict=True)] | None = None
+    disconnect: Name | None = None
+    pause: Name | None = None
+    for_: Annotated[Law, BeforeValidator(_fixed_or_law), Field(alias="for")]
+
+    @model_validator(mode="after")
+    def _one_time_one_verb(self) -> Self:
+        if (self.at is None) == (self.every is None):
+            raise problem("a fault strikes either at a time (at: 120s) or again and again (every: {mean: 60s})")
+        if sum(getattr(self, verb) is not None for verb in FAULT_VERBS) != 1:
+            raise problem(f"a fault does exactly one of {', '.join(FAULT_VERBS)}")
+        if self.way is not None and not isinstance(self.cut, tuple):
+            raise problem("way goes with the cut of a named link only", "way")
+        if self.way is not None and self.way not in (">".join(ends) for ends in _both_ways(self.cut)):
+            one, other = (">".join(ends) for ends in _both_ways(self.cut))
+            raise problem(f"must be {one} or {other}, not {shown(self.way)}", "way")
+        return self
+
+    @property
+    def verb(self) -> str:
+        return next(verb for verb in FAULT_VERBS if getattr(self, verb) is not None)
+
+
+def _both_ways(pair: object) -> tuple[tuple[str, str], tuple[str, str]]:
+    assert isinstance(pair, tuple)
+    return (pair[0], pair[1]), (pair[1], pair[0])
+
+
+class Limits(Part):
+    example = "{messages: 100000, bytes: 64MB, policy: drop-oldest}"
+    messages: Count = 100_000
+    bytes: SizeBytes = 64_000_000
+    policy: Literal["drop-oldest", "reject"] = "drop-oldest"
+
+
+class Link(Part):
+    example = "{between: [b1, b3], delay: {mean: 20ms}}"
+    between: BrokerPair
+    delay: Law | None = None
+    bandwidth: BandwidthBitPerS | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.delay is None and self.bandwidth is None:
+            raise problem("a link needs a delay or a bandwidth, as in delay: {mean: 20ms}")
+        return self
+
+
+class ScenarioFile(Part):
+    """One point of an experiment: the file without its sweep."""
+
+    example = "{scenario: 1, name: ..., clock: ..., topology: ...}"
+    scenario: Annotated[Literal[1], BeforeValidator(_no_truth)]
+    name: FileName
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 1
+    clock: Clock
+    topology: Topology
+    routing: Literal["flooding", "simple", "identity"] = "identity"
+    refresh: DurationNs | None = None
+    classes: Annotated[int, Field(strict=True, ge=1, le=CLASSES_MAX)] = 1
+    subscriptions: Subscriptions = Subscriptions()
+    publications: Publications = Publications()
+    service: Service = Service()
+    publishers: tuple[Publisher, ...] = ()
+    subscribers: tuple[Subscriber, ...] = ()
+    copies: Annotated[int, Field(strict=True, ge=1, le=COPIES_MAX)] = 1
+    faults: tuple[Fault, ...] = ()
+    payload: Annotated[int, Field(strict=True, ge=0, le=PAYLOAD_BYTES_MAX)] = 64
+    limits: Limits = Limits()
+    durability: Literal["memory", "process", "disk"] = "process"
+    links: tuple[Link, ...] = ()
+    tolerance: Fraction = 0.02

@@ -1,0 +1,169 @@
+"""From a file on disk to an Experiment: read, apply the sweep, validate, resolve; or one ScenarioError."""
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from orchestrator.scenario.document import NESTING_MAX, Node, Plain, read_document, shown
+from orchestrator.scenario.errors import Problem, ScenarioError
+from orchestrator.scenario.format import ScenarioFile
+from orchestrator.scenario.model import Experiment, Scenario
+from orchestrator.scenario.resolve import resolve
+
+SWEEP_POINTS_MAX = 20_000  # each is a run of its own
+NOT_SWEPT = ("scenario", "name", "sweep")  # what makes the points one experiment
+
+Assignment = dict[str, Node]  # dotted path -> value, for one point of a sweep
+
+
+def load(path: Path) -> Experiment:
+    """The experiment that the file describes. Raises ScenarioError, and nothing else, if it describes none."""
+    file = str(path)
+    document = read_document(path)
+    assert isinstance(document.value, dict)
+    sweep = document.value.get("sweep")
+    base = Node({key: node for key, node in document.value.items() if key != "sweep"}, document.line)
+    if sweep is None or sweep.value is None:
+        scenario = _scenario(file, base, {})
+        return Experiment(file, scenario.name, False, (scenario,))
+    points = []
+    for assignment in _assignments(file, sweep):
+        at = {dotted: node.plain() for dotted, node in assignment.items()}
+        points.append(_scenario(file, _assigned(file, base, assignment), at))
+    return Experiment(file, points[0].name, True, tuple(points))
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a scenario file, for editors."""
+    described = ScenarioFile.model_json_schema(by_alias=True)
+    point = {"type": "object", "minProperties": 1}
+    described["properties"]["sweep"] = {
+        "description": "dotted keys and the values they take: every combination, or a list of points",
+        "anyOf": [
+            {**point, "additionalProperties": {"type": "array", "minItems": 1}},
+            {"type": "array", "minItems": 1, "items": point},
+        ],
+    }
+    described["title"] = "brokerbed scenario, version 1"
+    return described
+
+
+def _fail(file: str, line: int, key: str, message: str) -> NoReturn:
+    raise ScenarioError(file, [Problem(line, key, message)])
+
+
+def _assignments(file: str, sweep: Node) -> Iterator[Assignment]:
+    """The points: every combination of a mapping's values, or the points of a list."""
+    if isinstance(sweep.value, dict) and sweep.value:
+        axes = []
+        for dotted, values in sweep.value.items():
+            if not isinstance(values.value, list) or not values.value:
+                _fail(file, values.line, f"sweep.{shown(dotted)}", "must be a list of values, like [1, 8, 64]")
+            axes.append(values.value)
+        _check_size(file, sweep, prod(map(len, axes)))
+        for combination in product(*axes):
+            yield dict(zip(sweep.value, combination, strict=True))
+    elif isinstance(sweep.value, list) and sweep.value:
+        _check_size(file, sweep, len(sweep.value))
+        for point in sweep.value:
+            if not isinstance(point.value, dict) or not point.value:
+                _fail(file, point.line, "sweep", "each point must be a mapping, like {publishers.p4.rate: 1/s}")
+            yield point.value
+    else:
+        _fail(file, sweep.line, "sweep", "must map dotted keys to lists of values, or be a list of points")
+
+
+def _check_size(file: str, sweep: Node, points: int) -> None:
+    if points > SWEEP_POINTS_MAX:
+        _fail(file, sweep.line, "sweep", f"has {points} points; at most {SWEEP_POINTS_MAX} are allowed")
+
+
+def _assigned(file: str, base: Node, assignment: Assignment) -> Node:
+    root = base
+    for dotted, value in assignment.items():
+        path = dotted.split(".")
+        if path[0] in NOT_SWEPT or len(path) > NESTING_MAX:
+            _fail(file, value.line, f"sweep.{shown(dotted)}", "this key cannot be swept")
+        replaced = _replaced(root, path, value)
+        if isinstance(replaced, str):
+            _fail(file, value.line, f"sweep.{shown(dotted)}", replaced)
+        root = replaced
+    return root
+
+
+def _replaced(node: Node | None, path: list[str], value: Node) -> Node | str:
+    """`node` with the value at `path` replaced, or why there is no such place."""
+    if not path:
+        return value
+    step, rest = path[0], path[1:]
+    if node is None or node.value is None:
+        node = Node({}, value.line)
+    if isinstance(node.value, dict):
+        inner = _replaced(node.value.get(step), rest, value)
+        return inner if isinstance(inner, str) else Node({**node.value, step: inner}, node.line)
+    if isinstance(node.value, list):
+        for position, item in enumerate(node.value):
+            named = isinstance(item.value, dict) and (name := item.value.get("id")) and str(name.value) == step
+            if named or step == str(position):
+                inner = _replaced(item, rest, value)
+                if isinstance(inner, str):
+                    return inner
+                return Node([*node.value[:position], inner, *node.value[position + 1 :]], node.line)
+        return f"there is no entry {shown(step)} (lists are swept by id or by position)"
+    return f"{shown(step)} stands below a plain value"
+
+
+def _scenario(file: str, document: Node, at: Mapping[str, Plain]) -> Scenario:
+    try:
+        written = ScenarioFile.model_validate(document.plain())
+    except ValidationError as error:
+        raise ScenarioError(file, [_problem(document, details) for details in error.errors()]) from None
+    problems: list[Problem] = []
+    scenario = resolve(written, at, lambda path, message: problems.append(_placed(document, path, message)))
+    if scenario is None:
+        raise ScenarioError(file, problems)
+    return scenario
+
+
+_MESSAGES = {
+    "missing": "is required",
+    "union_tag_not_found": "is required: levels, regular, line, star or explicit",
+    "union_tag_invalid": "must be levels, regular, line, star or explicit",
+    "int_type": "must be a whole number",
+    "model_attributes_type": "must be a mapping like {tree: levels, brokers: 127, width: 8}",
+    "tuple_type": "must be a list",
+}
+
+
+def _problem(document: Node, details: Any) -> Problem:
+    """A pydantic error in the words and at the place of the file."""
+    context = details.get("ctx", {})
+    path: list[str | int] = list(details["loc"])
+    if context.get("key") is not None:
+        path.append(context["key"])
+    elif details["type"].startswith("union_tag"):
+        path.append("tree")
+    message = _MESSAGES.get(details["type"]) or details["msg"].replace("Input should be", "must be")
+    if details["type"] not in ("scenario", "quantity", "missing", "union_tag_not_found"):
+        given = document.find(path)  # of a topology with a wrong `tree`, pydantic has the whole topology to show
+        message = f"{message}, not {shown(given.plain() if given else details['input'])}"
+    return _placed(document, tuple(path), message)
+
+
+def _placed(document: Node, path: tuple[str | int, ...], message: str) -> Problem:
+    """The problem with the line of the deepest part of `path` that is in the file.
+
+    Steps that the file does not have are names of our own (which kind of topology it is) and are left out, but for
+    the last one: that is a key which is missing.
+    """
+    node, keys = document, []
+    for position, step in enumerate(path):
+        child = node.child(step)
+        if child is not None or position == len(path) - 1:
+            keys.append(str(step))
+        node = child or node
+    return Problem(node.line, shown(".".join(keys)), message)

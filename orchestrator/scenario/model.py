@@ -1,0 +1,110 @@
+"""A scenario as it is run and predicted: one point of an experiment, everything resolved, nothing mutable.
+
+The parts that are complete as written (laws, peers, faults, links, limits) are the objects of format.py; the tree is
+built, and rates that were spread evenly or given one by one are known per broker and class.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from broker.routing.filters import is_wildcard, matches
+from orchestrator.scenario.document import Plain
+from orchestrator.scenario.format import CLASSES_MAX, Clock, Fault, Law, Limits, Link, Publisher, Service, Subscriber
+from orchestrator.topology import Tree
+
+P = TypeVar("P", Publisher, Subscriber)
+Cell = tuple[int, int]  # position of the broker in the tree, number of the class
+
+
+@dataclass(frozen=True, slots=True)
+class Churn:
+    """Subscriptions to one class at one broker: Poisson arrivals that each stay for a lifetime."""
+
+    arrival_rate_per_s: float
+    lifetime: Law
+
+    @property
+    def mean_active(self) -> float:
+        return self.arrival_rate_per_s * self.lifetime.mean_s
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriptions:
+    everywhere: Churn | None
+    overrides: Mapping[Cell, Churn]
+    qos: int
+
+    def of(self, broker: int, class_number: int) -> Churn | None:
+        return self.overrides.get((broker, class_number), self.everywhere)
+
+
+@dataclass(frozen=True, slots=True)
+class Publications:
+    everywhere_per_s: float
+    overrides_per_s: Mapping[Cell, float]
+    qos: int
+
+    def rate_per_s(self, broker: int, class_number: int) -> float:
+        return self.overrides_per_s.get((broker, class_number), self.everywhere_per_s)
+
+    def class_rate_per_s(self, class_number: int, brokers: int) -> float:
+        """What is published to one class, over all brokers."""
+        own = [rate for (_, number), rate in self.overrides_per_s.items() if number == class_number]
+        return self.everywhere_per_s * (brokers - len(own)) + sum(own)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    seed: int
+    at: Mapping[str, Plain]  # what the sweep set at this point; empty without a sweep
+    clock: Clock
+    tree: Tree
+    routing: str
+    refresh_ns: int | None
+    classes: int
+    subscriptions: Subscriptions
+    publications: Publications
+    service: Service
+    publishers: tuple[Publisher, ...]  # of one copy
+    subscribers: tuple[Subscriber, ...]
+    copies: int
+    faults: tuple[Fault, ...]
+    payload_bytes: int
+    limits: Limits
+    durability: str
+    links: tuple[Link, ...]
+    tolerance: float
+
+    def copy_of(self, peer: P, copy: int) -> P:
+        """Copy number `copy` of a peer: an id and a topic of its own, which no other copy's filters match."""
+        assert 0 <= copy < self.copies
+        if self.copies == 1:
+            return peer
+        return peer.model_copy(update={"id": f"{peer.id}.{copy}", "topic": f"copy{copy}/{peer.topic}"})
+
+    def classes_matching(self, topic_filter: str) -> range:
+        """The classes whose topics a filter matches. Class topics have two levels, so it is all, one or none."""
+        if is_wildcard(topic_filter) and matches(topic_filter, "class/any of them"):
+            return range(self.classes)
+        number = topic_filter.rpartition("/")[2]
+        if number.isascii() and number.isdigit() and len(number) <= len(str(CLASSES_MAX)):
+            one = int(number)
+            if one < self.classes and matches(topic_filter, class_topic(one)):
+                return range(one, one + 1)
+        return range(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What one file describes: a single scenario, or the points of a sweep."""
+
+    file: str
+    name: str
+    is_sweep: bool
+    points: tuple[Scenario, ...]
+
+
+def class_topic(number: int) -> str:
+    return f"class/{number:04d}"

@@ -1,0 +1,147 @@
+"""From the file as written to a Scenario: build the tree, spread the rates, check what needs the whole scenario."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from broker.routing.filters import filter_problem, topic_problem
+from orchestrator.scenario import format as written
+from orchestrator.scenario.document import Plain, shown
+from orchestrator.scenario.model import Cell, Churn, Publications, Scenario, Subscriptions
+from orchestrator.scenario.units import NS_PER_S
+from orchestrator.topology import TopologyError, Tree
+
+E = TypeVar("E", written.SubscriptionsAt, written.PublicationsAt)
+Path = tuple[str | int, ...]
+Report = Callable[[Path, str], None]  # takes note of a problem at a place in the file
+
+
+def resolve(file: written.ScenarioFile, at: Mapping[str, Plain], report: Report) -> Scenario | None:
+    """The scenario, or None after at least one problem was reported."""
+    try:
+        tree = written.build_tree(file.topology)
+    except TopologyError as error:
+        report(("topology", "parents", error.broker) if error.broker else ("topology",), str(error))
+        return None
+    problems = 0
+
+    def count(path: Path, message: str) -> None:
+        nonlocal problems
+        problems += 1
+        report(path, message)
+
+    scenario = Scenario(
+        name=file.name, seed=file.seed, at=at, clock=file.clock, tree=tree, routing=file.routing,
+        refresh_ns=file.refresh, classes=file.classes,
+        subscriptions=_subscriptions(file, tree, count), publications=_publications(file, tree, count),
+        service=file.service, publishers=file.publishers, subscribers=file.subscribers, copies=file.copies,
+        faults=file.faults, payload_bytes=file.payload, limits=file.limits, durability=file.durability,
+        links=file.links, tolerance=file.tolerance,
+    )  # fmt: skip
+    _check_peers(scenario, count)
+    _check_faults(scenario, count)
+    _check_links(scenario, count)
+    return None if problems else scenario
+
+
+def _subscriptions(file: written.ScenarioFile, tree: Tree, report: Report) -> Subscriptions:
+    spread = file.subscriptions
+    everywhere = None
+    if spread.mean_active:
+        assert spread.lifetime is not None
+        mean_active = spread.mean_active / (len(tree) * file.classes)
+        everywhere = Churn(mean_active / spread.lifetime.mean_s, spread.lifetime)
+    overrides = {}
+    for cell, entry in _cells(file.subscriptions.at, "subscriptions", file.classes, tree, report):
+        lifetime = entry.lifetime or spread.lifetime
+        assert lifetime is not None
+        overrides[cell] = Churn(entry.arrival_rate, lifetime)
+    return Subscriptions(everywhere, overrides, spread.qos)
+
+
+def _publications(file: written.ScenarioFile, tree: Tree, report: Report) -> Publications:
+    cells = _cells(file.publications.at, "publications", file.classes, tree, report)
+    everywhere_per_s = file.publications.rate / (len(tree) * file.classes)
+    return Publications(everywhere_per_s, {cell: entry.rate for cell, entry in cells}, file.publications.qos)
+
+
+def _cells(entries: Iterable[E], key: str, classes: int, tree: Tree, report: Report) -> list[tuple[Cell, E]]:
+    """The entries of an `at` list by broker and class, each broker and class once."""
+    cells: dict[Cell, E] = {}
+    for position, entry in enumerate(entries):
+        path: Path = (key, "at", position)
+        if not _broker_exists(entry.broker, (*path, "broker"), tree, report):
+            continue
+        if entry.class_ >= classes:
+            report((*path, "class"), f"there is no class {entry.class_}; classes are 0 to {classes - 1}")
+            continue
+        cell = (tree.index[entry.broker], entry.class_)
+        if cell in cells:
+            report(path, f"broker {entry.broker} and class {entry.class_} were given before")
+        cells[cell] = entry
+    return list(cells.items())
+
+
+def _check_peers(scenario: Scenario, report: Report) -> None:
+    seen: set[str] = set()
+    for key, peers in (("publishers", scenario.publishers), ("subscribers", scenario.subscribers)):
+        for position, peer in enumerate(peers):
+            path: Path = (key, position)
+            if peer.id in seen:
+                report((*path, "id"), f"the id {peer.id} was given before")
+            seen.add(peer.id)
+            _broker_exists(peer.broker, (*path, "broker"), scenario.tree, report)
+            check = topic_problem if key == "publishers" else filter_problem
+            if trouble := check(peer.topic):
+                report((*path, "topic"), f"{trouble}; not {shown(peer.topic)}")
+            elif peer.topic.startswith("$"):
+                report((*path, "topic"), f"topics that begin with $ stay on their broker; not {shown(peer.topic)}")
+            elif scenario.copies > 1 and scenario.classes_matching(peer.topic):
+                report((*path, "topic"), f"with copies, peers have topics of their own; {peer.topic} matches classes")
+
+
+def _check_faults(scenario: Scenario, report: Report) -> None:
+    end_ns = scenario.clock.warmup + scenario.clock.measure
+    peers = {peer.id for peer in (*scenario.publishers, *scenario.subscribers)}
+    for position, fault in enumerate(scenario.faults):
+        path: Path = ("faults", position)
+        if fault.at is not None and fault.at >= end_ns:
+            report((*path, "at"), f"is after the end of the run (warmup + measure = {end_ns / NS_PER_S:g}s)")
+        for verb in ("crash", "pause"):
+            broker = getattr(fault, verb)
+            if broker not in (None, "any"):
+                _broker_exists(broker, (*path, verb), scenario.tree, report)
+        if isinstance(fault.cut, tuple):
+            _link_exists(fault.cut, (*path, "cut"), scenario.tree, report)
+        elif fault.cut == "any" and len(scenario.tree) == 1:
+            report((*path, "cut"), "there is no link to cut; the tree has one broker")
+        if fault.disconnect == "any" and not peers:
+            report((*path, "disconnect"), "there are no publishers or subscribers to disconnect")
+        elif fault.disconnect not in (None, "any", *peers):
+            report((*path, "disconnect"), f"there is no publisher or subscriber {fault.disconnect}")
+
+
+def _check_links(scenario: Scenario, report: Report) -> None:
+    seen: set[frozenset[str]] = set()
+    for position, link in enumerate(scenario.links):
+        path: Path = ("links", position, "between")
+        if _link_exists(link.between, path, scenario.tree, report) and frozenset(link.between) in seen:
+            report(path, f"the link between {link.between[0]} and {link.between[1]} was given before")
+        seen.add(frozenset(link.between))
+
+
+def _broker_exists(broker: str, path: Path, tree: Tree, report: Report) -> bool:
+    if broker in tree.index:
+        return True
+    names = tree.names
+    known = ", ".join(names) if len(names) <= 8 else f"{names[0]}, {names[1]} ... {names[-1]}"
+    report(path, f"there is no broker {shown(broker)}; brokers are {known}")
+    return False
+
+
+def _link_exists(ends: tuple[str, str], path: Path, tree: Tree, report: Report) -> bool:
+    if not all(_broker_exists(end, path, tree, report) for end in ends):
+        return False
+    if not tree.are_neighbours(*ends):
+        report(path, f"there is no link between {ends[0]} and {ends[1]}; neither is the parent of the other")
+        return False
+    return True
