@@ -8,7 +8,7 @@ import shutil
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -80,11 +80,10 @@ def predict(file: File, as_json: Json = False, detail: Detail = False) -> None:
     from orchestrator import present
 
     experiment = load(shipped.find(file))
-    wants_rows = detail or not experiment.is_sweep
-    predictions = [predicted(scenario, wants_rows) for scenario in experiment.points]
+    with_detail_rows = detail or (as_json and not experiment.is_sweep)
+    predictions = [predicted(scenario, with_detail_rows) for scenario in experiment.points]
     if as_json:
-        json.dump(experiment_as_json(experiment, predictions, detail), sys.stdout, allow_nan=False)
-        print()
+        print(json.dumps(experiment_as_json(experiment, predictions, detail), allow_nan=False))
     elif experiment.is_sweep and not detail:
         present.print_sweep(predictions)
     else:
@@ -107,7 +106,7 @@ def scenarios(
     """
     known = shipped.shipped()
     if as_schema:
-        _print_json(schema())
+        print(json.dumps(schema(), indent=2))
     elif copy is not None:
         source = known.get(copy.removesuffix(".yaml"))
         if source is None:
@@ -137,7 +136,3 @@ def doctor() -> int:
     findings = list(examine())
     present.print_findings(findings)
     return MISSING if any(it.needed and not it.found for it in findings) else 0
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2))

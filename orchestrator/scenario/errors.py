@@ -25,6 +25,6 @@ class ScenarioError(ValueError):
         self.file = file
         self.problems = problems
         lines = [f"{file}:{problem}" for problem in problems[:PROBLEMS_SHOWN_MAX]]
-        if len(problems) > PROBLEMS_SHOWN_MAX:
-            lines.append(f"{file}: and {len(problems) - PROBLEMS_SHOWN_MAX} more problems")
+        if (more := len(problems) - PROBLEMS_SHOWN_MAX) > 0:
+            lines.append(f"{file}: and {more} more problem{'s' * (more > 1)}")
         super().__init__("\n".join(lines))

@@ -48,6 +48,8 @@ def schema() -> dict[str, Any]:
             {"type": "array", "minItems": 1, "items": point},
         ],
     }
+    fault, law = described["$defs"]["Fault"]["properties"], described["$defs"]["Law"]
+    fault["for"] = {"anyOf": [{"$ref": "#/$defs/Law"}, law["properties"]["mean"]]}  # a plain duration is fixed
     described["title"] = "brokerbed scenario, version 1"
     return described
 

@@ -1,0 +1,76 @@
+"""The documents tell the truth: README's commands run and print what it shows, and every key is explained."""
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.scenario import format as written
+
+ROOT = Path(__file__).parents[2]
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """The commands of README's console blocks, with the output shown below each."""
+    for block in re.findall(r"```console\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, *output = part.splitlines()
+            yield command, output
+
+
+def test_readme_commands_run_and_print_what_is_shown(tmp_path: Path) -> None:
+    ci = (ROOT / ".ci" / "run").read_text()
+    found = list(commands())
+    assert len(found) >= 10
+    for command, shown in found:
+        if command.startswith("make "):
+            assert command in ci, f"{command} is run neither by a test nor by .ci/run"
+            continue
+        program, *arguments = shlex.split(command)
+        assert program == ".venv/bin/brokerbed"
+        done = subprocess.run(
+            [Path(sys.prefix) / "bin" / "brokerbed", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert (command, done.returncode) == (command, 0)
+        if any(shown):
+            assert [line.rstrip() for line in done.stdout.splitlines()] == shown
+
+
+def test_every_key_of_the_format_is_documented() -> None:
+    text = (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8")
+    parts = [part for part in vars(written).values() if isinstance(part, type) and issubclass(part, written.Part)]
+    keys = {field.alias or name for part in parts for name, field in part.model_fields.items()}
+    assert len(keys) > 40
+    assert [key for key in sorted(keys) if not re.search(rf"`[^`\n]*\b{key}\b[^`\n]*`", text)] == []
+
+
+def test_architecture_names_every_module() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for package in ("broker", "clients", "orchestrator", "analysis"):
+        for file in (ROOT / package).rglob("*.py"):
+            assert file.name == "__init__.py" or f"{file.name}`" in text, f"{file} is missing in ARCHITECTURE.md"
+
+
+def test_every_dependency_is_pinned_and_no_address_stands_in_the_pins() -> None:
+    pins = (ROOT / "constraints.txt").read_text()
+    assert "://" not in pins
+    pinned = {re.sub(r"[-_.]+", "-", line.split("==")[0]).lower() for line in pins.splitlines() if "==" in line}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["dev"]
+    wanted += project["build-system"]["requires"]
+    assert [name for name in wanted if name not in pinned] == []
+
+
+def test_shipped_scenarios_open_with_what_they_reproduce() -> None:
+    for file in (ROOT / "scenarios").glob("*/*.yaml"):
+        comment = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+        text = " ".join(line.removeprefix("#").strip() for line in comment)
+        assert comment[0].startswith(("# Mühl et al. 2009, ", "# Bouloukakis et al. 2017, ")), file
+        assert re.search(r"The paper reports|paper, analytic", text), file

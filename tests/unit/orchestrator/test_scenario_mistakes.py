@@ -1,0 +1,184 @@
+"""Every way to get a scenario wrong: one sentence that names the line, the key and what is allowed there."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.scenario import ScenarioError, load
+
+HEAD = "scenario: 1\nname: x\nclock: {measure: 100s}\n"  # lines 1 to 3
+TREE = HEAD + "topology: {tree: line, brokers: 3}\n"  # line 4
+PEERS = TREE + "publishers:\n  - {id: p, broker: b0, topic: t, rate: 1/s}\n"  # lines 5 and 6
+
+MISTAKES = {
+    # the file as a whole
+    "empty": ("", 1, "", "the file is empty"),
+    "only a comment": ("# nothing\n", 1, "", "the file is empty"),
+    "a list": ("- 1\n", 1, "", "a scenario is a mapping"),
+    "a word": ("hello", 1, "", "a scenario is a mapping"),
+    "broken yaml": (HEAD + "topology: [1\n", 5, "", "not valid YAML"),
+    "a tab": (HEAD + "topology:\n\ttree: line\n", 5, "", "not valid YAML"),
+    "a control character": (HEAD + "# \x07\n", 4, "", "not valid YAML"),
+    "two documents": (TREE + "---\nscenario: 1\n", 5, "", "second YAML document"),
+    "a tag": (HEAD + "topology: !!python/object:os.system {}\n", 4, "", "tags like"),
+    "an unknown anchor": (HEAD + "topology: *tree\n", 4, "", "undefined|refers to no complete value"),
+    "a recursive anchor": (HEAD + "topology: &t {tree: *t}\n", 4, "", "refers to no complete value"),
+    "a key given twice": (TREE + "seed: 1\nseed: 2\n", 6, "seed", "given before"),
+    "a list as key": (TREE + "[a]: 1\n", 5, "", "a key must be a plain word"),
+    # keys
+    "unknown key": (TREE + "clases: 3\n", 5, "clases", "unknown key; did you mean classes?"),
+    "unknown inner key": (HEAD + "topology: {tree: line, broker: 3}\n", 4, "topology.broker", "did you mean brokers?"),
+    "unknown key far from any": (TREE + "xyzzy: 1\n", 5, "xyzzy", "known are scenario, name"),
+    "scenario missing": ("name: x\nclock: {measure: 1s}\ntopology: {tree: line, brokers: 1}\n", 1, "scenario", "required"),
+    "topology missing": (HEAD, 1, "topology", "is required"),
+    "clock without measure": ("scenario: 1\nname: x\nclock: {}\ntopology: {tree: line, brokers: 1}", 3, "clock.measure", "req"),
+    "wrong version": (TREE.replace("scenario: 1", "scenario: 2"), 1, "scenario", "must be 1, not 2"),
+    "version as truth": (TREE.replace("scenario: 1", "scenario: true"), 1, "scenario", "must be 1, not True"),
+    "name with a slash": (TREE.replace("name: x", "name: a/b"), 2, "name", "must be a name"),
+    "name missing": (TREE.replace("name: x", "name:"), 2, "name", "is required"),
+    # units and numbers
+    "bad unit": (TREE.replace("100s", "100sec"), 3, "clock.measure", "must be a duration like 60s"),
+    "no unit": (TREE.replace("100s", "100"), 3, "clock.measure", "must be a duration like 60s"),
+    "only a unit": (TREE.replace("100s", "s"), 3, "clock.measure", "must be a duration like 60s"),
+    "negative duration": (TREE.replace("100s", "-1s"), 3, "clock.measure", "must not be negative"),
+    "zero measuring time": (TREE.replace("100s", "0s"), 3, "clock.measure", "must be longer than 0"),
+    "endless measuring time": (TREE.replace("100s", "1e99h"), 3, "clock.measure", "less than 146 years"),
+    "negative rate": (TREE + "publications: {rate: -1/s}\n", 5, "publications.rate", "must not be negative, not -1/s"),
+    "rate without unit": (TREE + "publications: {rate: 3}\n", 5, "publications.rate", "must be a rate like 3/s"),
+    "absurd rate": (TREE + "publications: {rate: 1e300/s}\n", 5, "publications.rate", "must be at most 1e\\+09/s"),
+    "zero lifetime": (TREE + "subscriptions: {mean_active: 1, lifetime: {mean: 0s}}", 5, "subscriptions.lifetime.mean", "longer than 0"),
+    "no lifetime": (TREE + "subscriptions: {mean_active: 1}\n", 5, "subscriptions.lifetime", "is required"),
+    "negative subscriptions": (TREE + "subscriptions: {mean_active: -1, lifetime: {mean: 1s}}", 5, "subscriptions.mean_active", "greater than or equal to 0, not -1"),
+    "infinite subscriptions": (TREE + "subscriptions: {mean_active: .inf, lifetime: {mean: 1s}}", 5, "subscriptions.mean_active", "must be"),
+    "nan": (TREE + "subscriptions: {mean_active: .nan, lifetime: {mean: 1s}}", 5, "subscriptions.mean_active", "must be a finite number"),
+    "classes as text": (TREE + "classes: many\n", 5, "classes", "must be a whole number, not many"),
+    "classes as truth": (TREE + "classes: true\n", 5, "classes", "must be a whole number, not True"),
+    "half a class": (TREE + "classes: 1.5\n", 5, "classes", "must be a whole number, not 1.5"),
+    "no classes": (TREE + "classes: 0\n", 5, "classes", "greater than or equal to 1, not 0"),
+    "huge integer": (TREE + "seed: " + "9" * 5000 + "\n", 5, "seed", "must be"),
+    "zero speedup": (TREE.replace("100s", "100s, speedup: 0"), 3, "clock.speedup", "greater than 0"),
+    "tolerance above all": (TREE + "tolerance: 100%\n", 5, "tolerance", "less than 100%"),
+    "tolerance in words": (TREE + "tolerance: low\n", 5, "tolerance", "a percentage like 2%"),
+    "bad qos": (TREE + "publications: {qos: 3}\n", 5, "publications.qos", "must be 0, 1 or 2, not 3"),
+    "size without unit": (TREE + "limits: {bytes: lots}\n", 5, "limits.bytes", "must be a size like 64MB"),
+    "bad policy": (TREE + "limits: {policy: drop-newest}\n", 5, "limits.policy", "must be 'drop-oldest' or 'reject'"),
+    "bad routing": (TREE + "routing: covering\n", 5, "routing", "must be 'flooding', 'simple' or 'identity', not covering"),
+    "a law that is none": (TREE + "refresh: 1s\nservice: {link: 3ms}\n", 6, "service.link", "must be a mapping like {mean: 60s"),
+    "unknown law": (TREE + "service: {link: {mean: 3ms, law: pareto}}\n", 5, "service.link.law", "must be 'exponential'"),
+    "cv of an exponential": (TREE + "service: {link: {mean: 3ms, cv: 2}}\n", 5, "service.link.cv", "lognormal only"),
+    # topologies
+    "no tree": (HEAD + "topology: {brokers: 3}\n", 4, "topology.tree", "levels, regular, line, star or explicit"),
+    "unknown tree": (HEAD + "topology:\n  tree: ring\n", 5, "topology.tree", "or explicit, not ring"),
+    "topology as a word": (HEAD + "topology: line\n", 4, "topology", "must be a mapping like {tree: levels"),
+    "no width": (HEAD + "topology: {tree: levels, brokers: 3}\n", 4, "topology.width", "is required"),
+    "no brokers": (HEAD + "topology: {tree: line, brokers: 0}\n", 4, "topology.brokers", "or equal to 1"),
+    "too many brokers": (HEAD + "topology: {tree: line, brokers: 100001}\n", 4, "topology.brokers", "or equal to 100000"),
+    "too bushy": (HEAD + "topology: {tree: regular, arity: 10, depth: 10}\n", 4, "topology", "more than 100000 brokers"),
+    "cycle": (HEAD + "topology:\n  tree: explicit\n  parents:\n    a: null\n    b: c\n    c: b\n", 8, "topology.parents.b", "circle: b -> c -> b"),
+    "two roots": (HEAD + "topology: {tree: explicit, parents: {a: null, b: null}}", 4, "topology.parents.b", "two roots, a and b"),
+    "no root": (HEAD + "topology: {tree: explicit, parents: {a: b, b: a}}\n", 4, "topology", "no broker is the root"),
+    "own parent": (HEAD + "topology: {tree: explicit, parents: {a: null, b: b}}\n", 4, "topology.parents.b", "circle: b -> b"),
+    "unknown parent": (HEAD + "topology: {tree: explicit, parents: {a: null, b: z}}\n", 4, "topology.parents.b", "the parent z is no broker"),
+    "parents as a list": (HEAD + "topology: {tree: explicit, parents: [a]}\n", 4, "topology.parents", "map every broker"),
+    "broker name": (HEAD + "topology: {tree: explicit, parents: {a>b: null}}\n", 4, "topology.parents.a>b", "no broker name"),
+    # references
+    "unknown broker of a peer": (PEERS.replace("b0", "b9"), 6, "publishers.0.broker", "no broker b9; brokers are b0, b1, b2"),
+    "unknown broker of a rate": (TREE + "publications: {at: [{broker: c, class: 0, rate: 1/s}]}", 5, "publications.at.0.broker", "no broker c"),
+    "unknown class": (TREE + "publications: {at: [{broker: b0, class: 1, rate: 1/s}]}", 5, "publications.at.0.class", "classes are 0 to 0"),
+    "a rate given twice": (TREE + "publications:\n  at:\n    - &a {broker: b0, class: 0, rate: 1/s}\n    - *a\n", 8, "publications.at.1", "given before"),
+    "same id twice": (PEERS + "subscribers:\n  - {id: p, broker: b0, topic: t}\n", 8, "subscribers.0.id", "id p was given before"),
+    "on without off": (TREE + "subscribers: [{id: s, broker: b0, topic: t, on: {mean: 1s}}]\n", 5, "subscribers.0.on", "on and off go together"),
+    "publish to a wildcard": (PEERS.replace("topic: t", "topic: a/#"), 6, "publishers.0.topic", "no wildcards"),
+    "malformed filter": (TREE + "subscribers: [{id: s, broker: b0, topic: a#}]\n", 5, "subscribers.0.topic", "whole last level"),
+    "system topic": (PEERS.replace("topic: t", "topic: $SYS/x"), 6, "publishers.0.topic", "begin with \\$"),
+    "zero rate of a publisher": (PEERS.replace("1/s", "0/s"), 6, "publishers.0.rate", "must be more than 0"),
+    "copies on classes": (PEERS.replace("topic: t", "topic: class/0000") + "copies: 2\n", 6, "publishers.0.topic", "topics of their own"),
+    "peers as a mapping": (TREE + "publishers: {id: p}\n", 5, "publishers", "must be a list"),
+    # faults and links
+    "fault without a verb": (TREE + "faults: [{at: 1s, for: 1s}]\n", 5, "faults.0", "exactly one of crash, cut"),
+    "fault with two verbs": (TREE + "faults: [{at: 1s, crash: b0, pause: b1, for: 1s}]\n", 5, "faults.0", "exactly one of"),
+    "fault at no time": (TREE + "faults: [{crash: b0, for: 1s}]\n", 5, "faults.0", "either at a time"),
+    "fault that never ends": (TREE + "faults: [{at: 1s, crash: b0}]\n", 5, "faults.0.for", "is required"),
+    "fault after the end": (TREE + "faults: [{at: 100s, crash: b0, for: 1s}]\n", 5, "faults.0.at", "after the end of the run"),
+    "crash of nobody": (TREE + "faults: [{at: 1s, crash: b7, for: 1s}]\n", 5, "faults.0.crash", "no broker b7"),
+    "cut of no link": (TREE + "faults: [{at: 1s, cut: [b0, b2], for: 1s}]\n", 5, "faults.0.cut", "no link between b0 and b2"),
+    "cut of one end": (TREE + "faults: [{at: 1s, cut: b0, for: 1s}]\n", 5, "faults.0.cut", "two ends of a link"),
+    "way without cut": (TREE + "faults: [{at: 1s, crash: b0, way: b0>b1, for: 1s}]\n", 5, "faults.0.way", "cut of a named link"),
+    "wrong way": (TREE + "faults: [{at: 1s, cut: [b0, b1], way: b1>b2, for: 1s}]\n", 5, "faults.0.way", "must be b0>b1 or b1>b0"),
+    "disconnect of nobody": (TREE + "faults: [{at: 1s, disconnect: any, for: 1s}]\n", 5, "faults.0.disconnect", "no publishers or subscribers"),
+    "disconnect of a stranger": (PEERS + "faults: [{at: 1s, disconnect: q, for: 1s}]\n", 7, "faults.0.disconnect", "no publisher or subscriber q"),
+    "any link of one broker": (HEAD + "topology: {tree: line, brokers: 1}\nfaults: [{at: 1s, cut: any, for: 1s}]", 5, "faults.0.cut", "no link to cut"),
+    "link without anything": (TREE + "links: [{between: [b0, b1]}]\n", 5, "links.0", "a delay or a bandwidth"),
+    "link twice": (TREE + "links:\n  - {between: [b0, b1], delay: {mean: 1s}}\n  - {between: [b1, b0], bandwidth: 1kbit/s}\n", 7, "links.1.between", "given before"),
+    "bad bandwidth": (TREE + "links: [{between: [b0, b1], bandwidth: 64kb}]\n", 5, "links.0.bandwidth", "like 64kbit/s"),
+    # sweeps
+    "sweep over nothing": (TREE + "sweep: {}\n", 5, "sweep", "must map dotted keys"),
+    "sweep of a word": (TREE + "sweep: seed\n", 5, "sweep", "must map dotted keys"),
+    "sweep value no list": (TREE + "sweep: {seed: 3}\n", 5, "sweep.seed", "must be a list of values"),
+    "sweep value empty": (TREE + "sweep: {seed: []}\n", 5, "sweep.seed", "must be a list of values"),
+    "sweep point no mapping": (TREE + "sweep: [3]\n", 5, "sweep", "each point must be a mapping"),
+    "sweep of the name": (TREE + "sweep: {name: [a, b]}\n", 5, "sweep.name", "cannot be swept"),
+    "sweep of an unknown key": (TREE + "sweep: {sed: [1]}\n", 5, "sed", "did you mean seed?"),
+    "sweep below a value": (TREE + "sweep: {clock.measure.x: [1]}\n", 5, "sweep.clock.measure.x", "below a plain value"),
+    "sweep of an unknown peer": (PEERS + "sweep: {publishers.q.rate: [1/s]}\n", 7, "sweep.publishers.q.rate", "no entry q"),
+    "sweep to a bad value": (TREE + "sweep:\n  topology.brokers: [3,\n    0]\n", 7, "topology.brokers", "or equal to 1, not 0"),
+    "sweep too large": (TREE + f"sweep: {{seed: {list(range(200))}, classes: {list(range(1, 102))}}}\n", 5, "sweep", "has 20200 points"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake(mistake: str, tmp_path: Path) -> None:
+    text, line, key, message = MISTAKES[mistake]
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    with pytest.raises(ScenarioError, match=message) as error:
+        load(file)
+    first = error.value.problems[0]
+    assert (first.line, first.key) == (line, key)
+    assert "\n" not in str(first)
+    assert str(error.value).startswith(f"{file}:{line}: {key}")
+
+
+def test_mistakes_are_reported_together_up_to_a_limit(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        HEAD + "topology: {tree: line, brokers: 0}\nclasses: 0\nseed: -1\ncopies: 0\npayload: -1\nrouting: x\n"
+    )
+    with pytest.raises(ScenarioError) as error:
+        load(file)
+    assert len(error.value.problems) == 6
+    assert str(error.value).splitlines()[-1] == f"{file}: and 1 more problem"
+
+
+def test_missing_file_folder_and_unreadable_names(tmp_path: Path) -> None:
+    for path, message in [
+        (tmp_path / "none.yaml", "no such file"),
+        (tmp_path, "this is a folder"),
+        (tmp_path / ("x" * 300), "cannot be read"),
+        (tmp_path / "a\0b", "cannot be read"),
+    ]:
+        with pytest.raises(ScenarioError, match=message):
+            load(path)
+
+
+def test_not_utf8_names_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_bytes(b"scenario: 1\nname: \xff\xfe\n")
+    with pytest.raises(ScenarioError, match="not UTF-8") as error:
+        load(file)
+    assert error.value.problems[0].line == 2
+
+
+def test_alias_bombs_are_defused(tmp_path: Path) -> None:
+    wide = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
+    wide += "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 30))
+    deep = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 5000))
+    file = tmp_path / "bomb.yaml"
+    for bomb, message in (
+        (wide, "expands to more than"),
+        (deep, "nested more than"),
+        ("[" * 100_000, "nested more than"),
+    ):
+        file.write_text(bomb)
+        with pytest.raises(ScenarioError, match=message):
+            load(file)
