@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from analysis.delays import Way
@@ -55,8 +56,10 @@ def print_sweep(predictions: Sequence[Prediction]) -> None:
     table.title = f"{predictions[0].scenario.name}: {len(predictions)} points"
     for prediction, headline in zip(predictions, headlines, strict=True):
         at = prediction.scenario.at
-        points = ("null" if (value := at.get(key, "")) is None else str(value) for key in keys)
+        points = ("null" if (value := at.get(key, "")) is None else escape(str(value)) for key in keys)
         table.add_row(*points, *(headline.get(column, "-") for column in varying))
+    for column in table.columns:  # on a narrow terminal headings are folded, figures never
+        column.min_width = max(len(str(cell)) for cell in column.cells)
     console().print(table)
     constant = [f"{column} {headlines[0].get(column)}" for column in columns if column not in varying]
     if constant:
