@@ -1,0 +1,31 @@
+"""What can be set on one broker, with the limits on everything that a peer could make grow."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from broker.core.access import Access, Users
+
+Demand = Callable[[], int]  # draws the next service time in nanoseconds, from a stream that the driver made
+
+
+@dataclass(frozen=True)
+class BrokerConfig:
+    name: str = "broker"
+    packet_bytes_max: int = 16 * 2**20  # incoming; ten times what brokers in the field allow for a photo
+    connections_max: int = 50_000
+    connect_timeout_s: float = 10.0  # from the first byte of TCP to a CONNECT
+    receive_maximum: int = 1000  # QoS 2 exchanges that a client may have open with us
+    inflight_max: int = 1000  # messages at QoS 1 and 2 that we have open with a client (its own maximum may be lower)
+    topic_alias_maximum: int = 100  # that a client may use towards us
+    keep_alive_max_s: int = 0  # 0: whatever the client asks for
+    session_expiry_max_s: int = 0xFFFF_FFFF  # never
+    queue_messages_max: int = 100_000  # waiting for one session
+    queue_bytes_max: int = 64_000_000
+    queue_policy: str = "drop-oldest"  # or "reject"
+    subscriptions_max: int = 200_000  # of one session
+    retained_max: int = 1_000_000
+    allow_anonymous: bool = True  # clients without a user name
+    users: Users | None = None  # None: nobody has a name, and names are not checked
+    access: Access | None = None  # None: everybody may everything
+    service_in: Demand | None = None  # emulated service demand at the broker's input
+    session_service: Mapping[str, Demand] = field(default_factory=dict)  # ... and per client id at its session's output

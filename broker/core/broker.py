@@ -1,0 +1,237 @@
+"""The broker: its state, its entry points for a driver, and the loop over what a client sent.
+
+A driver calls `opened`, `received` (bytes) or `received_packet` (objects, on a simulated network), `writable`, `lost`
+and `due`, always with the time; afterwards it writes the output of the connections in `dirty`, closes those in
+`ending`, and sees to it that `due` is called at `deadline_ns`. The core waits for nothing, reads no clock and draws no
+random number.
+"""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import mqtt5
+
+from broker.config import BrokerConfig
+from broker.core import deliver, handle_connect, handle_publish, handle_subscribe
+from broker.core.connection import Connection
+from broker.core.session import Session
+from broker.core.subscriptions import Subscriptions
+from broker.errors import MqttError, ProtocolError
+from broker.log_record import Kind, Log, Reason
+from broker.mqtt import frames, v5, v311
+from broker.values import Message
+
+NS_PER_S = 1_000_000_000
+PUBACK_OK, PUBLISH_QOS0 = 0x40, 0x30
+
+
+@dataclass
+class Counters:
+    """Plain integers; a Prometheus collector reads them when it is scraped."""
+
+    messages_received: int = 0
+    messages_delivered: int = 0
+    bytes_received: int = 0
+    connections_total: int = 0
+    protocol_errors: int = 0
+    dropped: dict[Reason, int] = field(default_factory=lambda: dict.fromkeys(Reason, 0))
+    rejected: int = 0
+
+
+class Broker:
+    def __init__(self, config: BrokerConfig, log: Log | None = None) -> None:
+        self.config = config
+        self.log = log
+        self.counters = Counters()
+        self.sessions: dict[str, Session] = {}
+        self.subscriptions = Subscriptions()
+        self.retained: dict[str, Message] = {}
+        self.connections: dict[Connection, None] = {}
+        self.dirty: list[Connection] = []
+        self.ending: list[Connection] = []
+        self.sequence = 0  # of the last message that entered
+        self.topics: dict[bytes, str] = {}  # valid topic names, by their bytes
+        self.assigned = 0  # client ids given so far
+        self.input_free_at_ns = 0  # the emulated service at the input is busy until then
+        self._timers: list[tuple[int, int, Callable[[Any, int], None], Any]] = []
+        self._timers_set = 0
+
+    # -- what a driver calls ----------------------------------------------------------------------------------
+
+    def opened(self, now_ns: int, is_wire: bool = True, peer: str = "") -> Connection:
+        connection = Connection(now_ns, is_wire, peer)
+        self.connections[connection] = None
+        self.counters.connections_total += 1
+        self.at(now_ns + int(self.config.connect_timeout_s * NS_PER_S), self._connect_due, connection)
+        if len(self.connections) > self.config.connections_max:
+            self.end(connection)
+        return connection
+
+    def received(self, connection: Connection, data: bytes, now_ns: int) -> None:
+        """Bytes from the client, cut anywhere."""
+        if connection.is_closing:
+            return
+        connection.last_ns = now_ns
+        self.counters.bytes_received += len(data)
+        if connection.tail:
+            data = connection.tail + data
+            connection.tail = b""
+        try:
+            at = self._consume(connection, data, now_ns)
+        except MqttError as error:
+            self.fail(connection, error, now_ns)
+        else:
+            if at < len(data) and not connection.is_closing:
+                connection.tail = data[at:]
+
+    def received_packet(self, connection: Connection, packet: mqtt5.Packet, now_ns: int) -> None:
+        """A packet from a client on a simulated network."""
+        if connection.is_closing:
+            return
+        connection.last_ns = now_ns
+        try:
+            if connection.session is None:
+                connection.version = 5
+            self._handle(connection, packet, now_ns)
+        except MqttError as error:
+            self.fail(connection, error, now_ns)
+
+    def writable(self, connection: Connection, is_writable: bool, now_ns: int) -> None:
+        """The client reads too slowly, or reads again."""
+        connection.is_blocked = not is_writable
+        if is_writable and connection.session is not None:
+            deliver.pump(self, connection.session, now_ns)
+
+    def lost(self, connection: Connection, now_ns: int) -> None:
+        """The connection is gone, whoever ended it."""
+        connection.is_closing = True
+        if self.connections.pop(connection, 0) is None:
+            handle_connect.connection_ended(self, connection, now_ns)
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return self._timers[0][0] if self._timers else None
+
+    def due(self, now_ns: int) -> None:
+        """Do what is due by now."""
+        while self._timers and self._timers[0][0] <= now_ns:
+            due_ns, _, action, argument = heapq.heappop(self._timers)
+            action(argument, due_ns)
+
+    # -- what handlers call -----------------------------------------------------------------------------------
+
+    def at(self, due_ns: int, action: Callable[[Any, int], None], argument: Any) -> None:
+        """Timers are never cancelled: an action checks whether it is still wanted."""
+        self._timers_set += 1
+        heapq.heappush(self._timers, (due_ns, self._timers_set, action, argument))
+
+    def send(self, connection: Connection, packet: mqtt5.Packet) -> None:
+        self.write(connection, connection.encode(packet) if connection.encode else packet)
+
+    def write(self, connection: Connection, output: Any) -> None:
+        connection.output.append(output)
+        if not connection.is_dirty:
+            connection.is_dirty = True
+            self.dirty.append(connection)
+
+    def send_explained(self, connection: Connection, packet: Callable[[str | None], mqtt5.Packet], text: str) -> None:
+        """With the reason as text if that fits the client's maximum packet size [MQTT-3.14.2-3], else without."""
+        for words in (text, None):
+            if not connection.is_wire or len(packet(words).write()) <= connection.packet_bytes_max:
+                self.send(connection, packet(words))
+                return
+
+    def end(self, connection: Connection) -> None:
+        """Close it once its output is written."""
+        if not connection.is_closing:
+            connection.is_closing = True
+            self.ending.append(connection)
+
+    def fail(self, connection: Connection, error: MqttError, now_ns: int) -> None:
+        """The client broke the protocol: tell it, as far as its version can be told, and close."""
+        self.counters.protocol_errors += 1
+        if self.log is not None:
+            subject = connection.session.log_number if connection.session else -1
+            self.log.add(now_ns, Kind.PROTOCOL_ERROR, subject, reason=error.reason_code)
+        if connection.session is None:
+            handle_connect.refuse(self, connection, error)
+        elif connection.version == 5:
+            code = mqtt5.DisconnectReasonCode(error.reason_code)
+            self.send_explained(
+                connection, lambda text: mqtt5.DisconnectPacket(reason_code=code, reason_str=text), str(error)
+            )
+        self.end(connection)
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _consume(self, connection: Connection, data: bytes, now_ns: int) -> int:
+        """Handle every whole packet; returns where the first incomplete one begins."""
+        at, end = 0, len(data)
+        size_max = self.config.packet_bytes_max
+        has_fast_path = self.config.service_in is None
+        while at < end and not connection.is_closing:
+            first = data[at]
+            found = frames.bounds(data, at, size_max)
+            if found is None:
+                break
+            body, stop = found
+            if connection.session is None:
+                handle_connect.first_packet(self, connection, data[at:stop], now_ns)
+            elif first == PUBLISH_QOS0 and has_fast_path:
+                stop = handle_publish.run_at_qos0(self, connection, data, at, body, stop, now_ns)
+            elif first >> 4 == frames.PUBLISH:
+                handle_publish.frame(self, connection, data, at, body, stop, now_ns)
+            elif first == PUBACK_OK and stop - body == 2:
+                deliver.acknowledged(self, connection.session, data[body] << 8 | data[body + 1], now_ns)
+            else:
+                assert connection.decode is not None
+                self._handle(connection, connection.decode(data[at:stop]), now_ns)
+            at = stop
+        return at
+
+    def _handle(self, connection: Connection, packet: mqtt5.Packet, now_ns: int) -> None:
+        if connection.session is None:
+            if not isinstance(packet, mqtt5.ConnectPacket):
+                raise ProtocolError("the first packet must be CONNECT")
+            handle_connect.connect(self, connection, packet, now_ns)
+            return
+        handler = _HANDLERS.get(type(packet))
+        if handler is None:
+            raise ProtocolError(f"{type(packet).__name__} is not for a server")
+        handler(self, connection, packet, now_ns)
+
+    def _connect_due(self, connection: Connection, _: int) -> None:
+        if connection.session is None and connection in self.connections:
+            self.end(connection)
+
+    def choose_codec(self, connection: Connection, version: int) -> None:
+        connection.version = version
+        if connection.is_wire:
+            connection.decode, connection.encode = (
+                (v5.decode, v5.encode) if version == 5 else (v311.decode, v311.encode)
+            )
+
+
+def _ping(broker: Broker, connection: Connection, packet: mqtt5.PingReqPacket, now_ns: int) -> None:
+    del packet, now_ns
+    broker.send(connection, mqtt5.PingRespPacket())
+
+
+def _second_connect(*_: object) -> None:
+    raise ProtocolError("a second CONNECT")  # [MQTT-3.1.0-2]
+
+
+_HANDLERS: dict[type, Callable[[Broker, Connection, Any, int], None]] = {
+    mqtt5.ConnectPacket: _second_connect,
+    mqtt5.PublishPacket: handle_publish.packet,
+    mqtt5.PubAckPacket: deliver.acknowledged_by_client,
+    mqtt5.PubRecPacket: deliver.received_by_client,
+    mqtt5.PubRelPacket: deliver.released_by_client,
+    mqtt5.PubCompPacket: deliver.completed_by_client,
+    mqtt5.SubscribePacket: handle_subscribe.subscribe,
+    mqtt5.UnsubscribePacket: handle_subscribe.unsubscribe,
+    mqtt5.PingReqPacket: _ping,
+    mqtt5.DisconnectPacket: handle_connect.disconnect,
+}

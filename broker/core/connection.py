@@ -1,0 +1,41 @@
+"""One client's connection as the core sees it: what came in so far, what is to go out."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import mqtt5
+
+if TYPE_CHECKING:
+    from broker.core.session import Session
+
+PACKET_BYTES_ANY = 268_435_460  # no maximum packet size: larger than any packet of MQTT
+
+
+class Connection:
+    """`output` is what the driver writes next: bytes, or packets on a simulated network (`is_wire` False)."""
+
+    __slots__ = (
+        "aliases", "decode", "driver", "encode", "inflight_max", "is_blocked", "is_closing", "is_dirty", "is_wire",
+        "keep_alive_ns", "last_ns", "output", "packet_bytes_max", "peer", "session", "tail", "user", "version", "will",
+    )  # fmt: skip
+
+    def __init__(self, now_ns: int, is_wire: bool, peer: str) -> None:
+        self.driver: Any = None  # the driver's own handle; the core never looks at it
+        self.is_wire = is_wire
+        self.peer = peer
+        self.session: Session | None = None  # set by CONNECT
+        self.user: str | None = None
+        self.version = 0
+        self.decode: Callable[[bytes], mqtt5.Packet] | None = None
+        self.encode: Callable[[mqtt5.Packet], bytes] | None = None
+        self.output: list[Any] = []
+        self.tail = b""  # the beginning of a packet whose end has not come yet
+        self.last_ns = now_ns  # when something was last received
+        self.keep_alive_ns = 0  # 0: never ends
+        self.is_dirty = False  # it is in the broker's list of connections with output
+        self.is_blocked = False  # the other side does not read fast enough
+        self.is_closing = False  # to be closed as soon as the output is written
+        self.aliases: dict[int, str] = {}  # topic aliases that the client has set
+        self.inflight_max = 0  # min(our maximum, the client's receive maximum)
+        self.packet_bytes_max = PACKET_BYTES_ANY
+        self.will: mqtt5.Will | None = None

@@ -1,0 +1,256 @@
+"""Deliveries to clients: sent, queued or dropped; the acknowledgements that clients give; emulated service on the way.
+
+A delivery waits in its session's queue while the session is not connected, the client does not read, the window of
+unacknowledged messages is full, or the emulated service is busy. Nothing newer at QoS 1 or 2 overtakes what waits.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import mqtt5
+
+from broker.core.session import Delivery, Session
+from broker.log_record import RETAIN, Kind, Reason
+from broker.mqtt import frames
+from broker.values import NO_PROPERTIES, Message
+
+if TYPE_CHECKING:
+    from broker.core.broker import Broker
+    from broker.core.connection import Connection
+
+NS_PER_S = 1_000_000_000
+QOS = (mqtt5.QoS(0), mqtt5.QoS(1), mqtt5.QoS(2))
+
+
+def is_full(broker: "Broker", session: Session, message: Message) -> bool:
+    config = broker.config
+    return (
+        len(session.queue) >= config.queue_messages_max or session.queue_bytes + message.size > config.queue_bytes_max
+    )
+
+
+def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
+    """Send it now if nothing stands before it, else let it wait."""
+    connection = session.connection
+    if delivery.qos == 0 and session.demand is None:
+        if connection is None:
+            drop(broker, session, delivery.message, 0, Reason.OFFLINE, now_ns)
+        elif connection.is_blocked:
+            drop(broker, session, delivery.message, 0, Reason.SLOW, now_ns)
+        else:
+            _send(broker, session, connection, delivery, now_ns)
+        return
+    if delivery.qos == 0 and connection is None:
+        drop(broker, session, delivery.message, 0, Reason.OFFLINE, now_ns)
+        return
+    if (
+        connection is not None
+        and session.demand is None
+        and not session.queue
+        and not connection.is_blocked
+        and len(session.inflight) < connection.inflight_max
+    ):
+        _send(broker, session, connection, delivery, now_ns)
+        return
+    while is_full(broker, session, delivery.message):
+        if not session.queue or broker.config.queue_policy == "reject":
+            drop(broker, session, delivery.message, delivery.qos, Reason.QUEUE_FULL, now_ns)
+            return
+        oldest = session.pop()
+        session.service_due_ns = session.service_left_ns = None  # if anything was in service, it was the oldest
+        drop(broker, session, oldest.message, oldest.qos, Reason.QUEUE_FULL, now_ns)
+    session.push(delivery)
+    if broker.log is not None:
+        message = delivery.message
+        number = broker.log.number(message.topic)
+        broker.log.add(
+            now_ns, Kind.QUEUED, session.log_number, number, message.sequence, len(message.payload), delivery.qos
+        )
+    if session.demand is not None:
+        _serve(broker, session, now_ns)
+
+
+def pump(broker: "Broker", session: Session, now_ns: int) -> None:
+    """Send what waits, as far as the window allows."""
+    connection = session.connection
+    if session.demand is not None:
+        _serve(broker, session, now_ns)
+        return
+    while session.queue and connection is not None and not connection.is_blocked:
+        if session.queue[0].qos and len(session.inflight) >= connection.inflight_max:
+            return
+        _send(broker, session, connection, session.pop(), now_ns)
+
+
+def resume(broker: "Broker", session: Session, now_ns: int) -> None:
+    """A session is connected (again): first what was under way, in order, then what waited."""
+    connection = session.connection
+    assert connection is not None
+    session.park(connection.inflight_max)
+    for packet_id, delivery in list(session.inflight.items()):
+        if delivery.is_released:
+            broker.send(connection, mqtt5.PubRelPacket(packet_id))
+        else:
+            broker.write(connection, _encoded(connection, delivery, packet_id, True, now_ns))
+    pump(broker, session, now_ns)
+
+
+def _send(broker: "Broker", session: Session, connection: "Connection", delivery: Delivery, now_ns: int) -> None:
+    message = delivery.message
+    if message.expires_at_ns is not None and message.expires_at_ns <= now_ns:
+        drop(broker, session, message, delivery.qos, Reason.EXPIRED, now_ns)
+        return
+    packet_id = delivery.packet_id or (session.take_id() if delivery.qos else 0)
+    session.parked.pop(packet_id, None)
+    output = _encoded(connection, delivery, packet_id, delivery.packet_id != 0, now_ns)
+    if connection.is_wire and len(output) > connection.packet_bytes_max:
+        drop(broker, session, message, delivery.qos, Reason.TOO_LARGE, now_ns)
+        return
+    if delivery.qos:
+        session.inflight[packet_id] = delivery
+    broker.counters.messages_delivered += 1
+    if broker.log is not None:
+        _log(broker, Kind.SENT, session, message, delivery.qos, now_ns, flags=RETAIN * delivery.retain)
+    broker.write(connection, output)
+
+
+def _encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_duplicate: bool, now_ns: int) -> Any:
+    message = delivery.message
+    has_properties = (
+        message.properties != NO_PROPERTIES or delivery.identifiers or message.expires_at_ns is not None
+    ) and connection.version == 5
+    if has_properties or not connection.is_wire:
+        built = _packet(delivery, packet_id, is_duplicate, now_ns)
+        return built.write() if connection.is_wire else built
+    first = 0x30 | is_duplicate << 3 | delivery.qos << 1 | delivery.retain
+    number = packet_id.to_bytes(2, "big") if delivery.qos else b""
+    properties = b"\0" if connection.version == 5 else b""
+    length = len(message.head) + len(number) + len(properties) + len(message.payload)
+    start = first.to_bytes(1, "big") + frames.encoded_length(length)
+    return b"".join((start, message.head, number, properties, message.payload))
+
+
+def _packet(delivery: Delivery, packet_id: int, is_duplicate: bool, now_ns: int) -> mqtt5.PublishPacket:
+    message, properties = delivery.message, delivery.message.properties
+    left_s = None
+    if message.expires_at_ns is not None:
+        left_s = max(1, (message.expires_at_ns - now_ns + NS_PER_S - 1) // NS_PER_S)
+    return mqtt5.PublishPacket(
+        message.topic, message.payload, qos=QOS[delivery.qos], retain=delivery.retain, packet_id=packet_id or None,
+        duplicate=is_duplicate, payload_format_indicator=properties.payload_format, message_expiry_interval=left_s,
+        content_type=properties.content_type, response_topic=properties.response_topic,
+        correlation_data=properties.correlation_data, subscription_ids=list(delivery.identifiers),
+        user_properties=list(properties.user_properties),
+    )  # fmt: skip
+
+
+def drop(broker: "Broker", session: Session, message: Message, qos: int, reason: Reason, now_ns: int) -> None:
+    broker.counters.dropped[reason] += 1
+    if broker.log is not None:
+        _log(broker, Kind.DROPPED, session, message, qos, now_ns, reason)
+
+
+def _log(
+    broker: "Broker",
+    kind: Kind,
+    session: Session,
+    message: Message,
+    qos: int,
+    now_ns: int,
+    reason: int = 0,
+    flags: int = 0,
+) -> None:
+    log = broker.log
+    assert log is not None
+    number = log.number(message.topic)
+    log.add(now_ns, kind, session.log_number, number, message.sequence, len(message.payload), qos, reason, flags)
+
+
+# -- emulated service at a session's output: first come first served, only while connected, preemptive resume ---------
+
+
+def _serve(broker: "Broker", session: Session, now_ns: int) -> None:
+    """Begin or go on with the service of the oldest message, if it is not in service already."""
+    connection = session.connection
+    if not session.queue or connection is None or connection.is_blocked or session.service_due_ns is not None:
+        return
+    if session.queue[0].qos and len(session.inflight) >= connection.inflight_max:
+        return
+    assert session.demand is not None
+    left_ns = session.demand() if session.service_left_ns is None else session.service_left_ns
+    session.service_left_ns = None
+    session.service_due_ns = now_ns + left_ns
+    broker.at(session.service_due_ns, lambda it, due_ns: _served(broker, it, due_ns), session)
+
+
+def _served(broker: "Broker", session: Session, due_ns: int) -> None:
+    if session.service_due_ns != due_ns or session.connection is None:
+        return
+    session.service_due_ns = None
+    _send(broker, session, session.connection, session.pop(), due_ns)
+    _serve(broker, session, due_ns)
+
+
+def interrupt_service(session: Session, now_ns: int) -> None:
+    if session.service_due_ns is not None:
+        session.service_left_ns = max(0, session.service_due_ns - now_ns)
+        session.service_due_ns = None
+
+
+# -- acknowledgements from clients ------------------------------------------------------------------------------------
+
+
+def acknowledged(broker: "Broker", session: Session, packet_id: int, now_ns: int) -> None:
+    """PUBACK. One for a message that is not open is ignored: after a reconnection it may come late."""
+    delivery = session.inflight.get(packet_id)
+    if delivery is None or delivery.qos != 1:
+        return
+    del session.inflight[packet_id]
+    _log_acknowledged(broker, session, delivery, now_ns)
+    if session.queue:
+        pump(broker, session, now_ns)
+
+
+def acknowledged_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubAckPacket, now_ns: int) -> None:
+    acknowledged(broker, _session(connection), packet.packet_id, now_ns)
+
+
+def received_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubRecPacket, now_ns: int) -> None:
+    session = _session(connection)
+    delivery = session.inflight.get(packet.packet_id)
+    if delivery is None or delivery.qos != 2:
+        code = mqtt5.PubRelReasonCode.PACKET_ID_NOT_FOUND
+        broker.send(connection, mqtt5.PubRelPacket(packet.packet_id, reason_code=code))
+        return
+    if int(packet.reason_code) >= 0x80:
+        del session.inflight[packet.packet_id]
+        pump(broker, session, now_ns)
+        return
+    if not delivery.is_released:
+        delivery.is_released = True
+        _log_acknowledged(broker, session, delivery, now_ns)
+    broker.send(connection, mqtt5.PubRelPacket(packet.packet_id))
+
+
+def released_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubRelPacket, now_ns: int) -> None:
+    del now_ns
+    known = _session(connection).received.pop(packet.packet_id, 0) is None
+    code = mqtt5.PubCompReasonCode.SUCCESS if known else mqtt5.PubCompReasonCode.PACKET_ID_NOT_FOUND
+    broker.send(connection, mqtt5.PubCompPacket(packet.packet_id, reason_code=code))
+
+
+def completed_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubCompPacket, now_ns: int) -> None:
+    session = _session(connection)
+    delivery = session.inflight.get(packet.packet_id)
+    if delivery is not None and delivery.is_released:
+        del session.inflight[packet.packet_id]
+        pump(broker, session, now_ns)
+
+
+def _session(connection: "Connection") -> Session:
+    assert connection.session is not None
+    return connection.session
+
+
+def _log_acknowledged(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
+    if broker.log is not None:
+        _log(broker, Kind.ACKNOWLEDGED, session, delivery.message, delivery.qos, now_ns)

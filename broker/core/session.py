@@ -1,0 +1,83 @@
+"""One client's session: its subscriptions, what waits for it and what is under way. Survives its connections."""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import mqtt5
+
+from broker.values import Message
+
+if TYPE_CHECKING:
+    from broker.config import Demand
+    from broker.core.connection import Connection
+    from broker.core.subscriptions import Subscription
+
+PACKET_IDS = 65_535
+
+
+class Delivery:
+    """One message for one session."""
+
+    __slots__ = ("identifiers", "is_released", "message", "packet_id", "qos", "retain")
+
+    def __init__(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]) -> None:
+        self.message = message
+        self.qos = qos
+        self.retain = retain
+        self.identifiers = identifiers
+        self.packet_id = 0  # kept for a message that was sent before and waits to be sent again
+        self.is_released = False  # QoS 2: PUBREC has come, PUBREL is out
+
+
+class Session:
+    __slots__ = (
+        "client_id", "connection", "demand", "expires_at_ns", "expiry_s", "inflight", "log_number", "next_id", "parked",
+        "queue",
+        "queue_bytes", "received", "service_due_ns", "service_left_ns", "subscriptions", "will", "will_due_ns",
+    )  # fmt: skip
+
+    def __init__(self, client_id: str, demand: "Demand | None") -> None:
+        self.client_id = client_id
+        self.connection: Connection | None = None
+        self.subscriptions: dict[str, Subscription] = {}
+        self.queue: deque[Delivery] = deque()  # not sent yet, oldest first
+        self.queue_bytes = 0
+        self.inflight: dict[int, Delivery] = {}  # sent at QoS 1 or 2 and not acknowledged, oldest first
+        self.parked: dict[int, None] = {}  # packet ids of messages that wait to be sent again
+        self.next_id = 1
+        self.received: dict[int, None] = {}  # packet ids of QoS 2 messages that the client has not released
+        self.expiry_s = 0
+        self.expires_at_ns: int | None = None  # while disconnected
+        self.will: mqtt5.Will | None = None  # waits for its delay
+        self.will_due_ns: int | None = None
+        self.demand = demand  # emulated service at this session's output
+        self.service_due_ns: int | None = None  # when the message in service is done, while connected
+        self.service_left_ns: int | None = None  # how much service is left to it, while disconnected
+        self.log_number = -1
+
+    def take_id(self) -> int:
+        """A packet id that is not in use."""
+        packet_id = self.next_id
+        while packet_id in self.inflight or packet_id in self.parked:
+            packet_id = packet_id % PACKET_IDS + 1
+        self.next_id = packet_id % PACKET_IDS + 1
+        return packet_id
+
+    def push(self, delivery: Delivery) -> None:
+        self.queue.append(delivery)
+        self.queue_bytes += delivery.message.size
+
+    def park(self, window: int) -> None:
+        """Back to the front of the queue with what was sent and does not fit the window of a new connection."""
+        late = [item for item in self.inflight.items() if not item[1].is_released][window:]
+        for packet_id, delivery in reversed(late):
+            del self.inflight[packet_id]
+            self.parked[packet_id] = None
+            delivery.packet_id = packet_id
+            self.queue.appendleft(delivery)
+            self.queue_bytes += delivery.message.size
+
+    def pop(self) -> Delivery:
+        delivery = self.queue.popleft()
+        self.queue_bytes -= delivery.message.size
+        return delivery

@@ -1,0 +1,216 @@
+"""Who subscribed to what, and whom a topic reaches.
+
+Exact filters are a dictionary, wildcard filters a trie. What a topic reaches is remembered until it may have changed:
+an exact filter's change forgets that topic, a wildcard's change forgets all.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from broker.routing.filters import is_wildcard
+
+if TYPE_CHECKING:
+    from broker.core.session import Session
+
+ROUTES_MAX = 100_000  # topics remembered; beyond that all are forgotten and learnt anew
+SHARE = "$share/"
+
+
+class Subscription:
+    """One session's subscription to one filter."""
+
+    __slots__ = ("filter", "identifier", "no_local", "qos", "retain_as_published", "session")
+
+    def __init__(
+        self,
+        session: "Session",
+        topic_filter: str,
+        qos: int,
+        no_local: bool,
+        retain_as_published: bool,
+        identifier: int,
+    ) -> None:
+        self.session = session
+        self.filter = topic_filter
+        self.qos = qos
+        self.no_local = no_local
+        self.retain_as_published = retain_as_published
+        self.identifier = identifier  # 0: none
+
+
+class Target:
+    """One receiver of a topic: all subscriptions of a session that match, as one."""
+
+    __slots__ = ("identifiers", "no_local", "own", "qos", "retain_as_published", "session")
+
+    def __init__(self, matching: list[Subscription]) -> None:
+        """Overlapping subscriptions: one copy, the highest QoS, every identifier (section 3.3.4)."""
+        self.session = matching[0].session
+        self.qos = max(it.qos for it in matching)
+        self.retain_as_published = any(it.retain_as_published for it in matching)
+        self.identifiers = tuple(it.identifier for it in matching if it.identifier)
+        others = [it for it in matching if not it.no_local]
+        self.no_local = len(others) < len(matching)
+        self.own = Target(others) if self.no_local and others else None  # for what the session itself published
+
+    def for_publisher(self, publisher: object) -> "Target | None":
+        """This target, or what No Local leaves of it if the session is the publisher."""
+        return self.own if self.no_local and self.session is publisher else self
+
+
+class SharedGroup:
+    """The members of one $share group and filter, served in turn."""
+
+    __slots__ = ("members", "turn")
+
+    def __init__(self) -> None:
+        self.members: dict[Session, Subscription] = {}
+        self.turn = 0
+
+    def next_member(self) -> Subscription:
+        """The next in turn that is connected; if none is, the next in turn."""
+        members = list(self.members.values())
+        for offset in range(len(members)):
+            member = members[(self.turn + offset) % len(members)]
+            if member.session.connection is not None:
+                self.turn = (self.turn + offset + 1) % len(members)
+                return member
+        self.turn = (self.turn + 1) % len(members)
+        return members[self.turn - 1]
+
+
+class Route:
+    """Whom a topic reaches. `plain` receivers get a notification at QoS 0 just as it came."""
+
+    __slots__ = ("groups", "log_routes", "log_topic", "plain", "special", "targets")
+
+    def __init__(self, targets: list[Target], groups: list[SharedGroup]) -> None:
+        self.targets = targets
+        self.groups = groups
+        self.plain = tuple(target.session for target in targets if not target.no_local and not target.identifiers)
+        self.special = tuple(target for target in targets if target.no_local or target.identifiers)
+        self.log_topic = -1  # numbers in the log, given when first needed
+        self.log_routes: dict[tuple[int, ...], int] = {}  # by those of `plain` that were left out
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.targets and not self.groups
+
+
+class _Node:
+    __slots__ = ("children", "groups", "subscriptions")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] = {}
+        self.subscriptions: dict[Session, Subscription] = {}
+        self.groups: dict[str, SharedGroup] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.children or self.subscriptions or self.groups)
+
+
+class Subscriptions:
+    def __init__(self) -> None:
+        self._exact: dict[str, _Node] = {}
+        self._root = _Node()
+        self._routes: dict[str, Route] = {}
+        self.count = 0
+
+    def add(self, subscription: Subscription) -> None:
+        group, topic_filter = split_share(subscription.filter)
+        node = self._node(topic_filter, create=True)
+        assert node is not None
+        members = node.groups.setdefault(group, SharedGroup()).members if group else node.subscriptions
+        self.count += subscription.session not in members
+        members[subscription.session] = subscription
+        self._forget(topic_filter)
+
+    def remove(self, session: "Session", full_filter: str) -> None:
+        group, topic_filter = split_share(full_filter)
+        node = self._node(topic_filter, create=False)
+        assert node is not None
+        if group:
+            del node.groups[group].members[session]
+            if not node.groups[group].members:
+                del node.groups[group]
+        else:
+            del node.subscriptions[session]
+        self.count -= 1
+        if node.is_empty:
+            self._prune(topic_filter)
+        self._forget(topic_filter)
+
+    def route(self, topic: str) -> Route:
+        route = self._routes.get(topic)
+        if route is None:
+            if len(self._routes) >= ROUTES_MAX:
+                self._routes.clear()
+            route = self._routes[topic] = self._find(topic)
+        return route
+
+    def _forget(self, topic_filter: str) -> None:
+        if is_wildcard(topic_filter):
+            self._routes.clear()
+        else:
+            self._routes.pop(topic_filter, None)
+
+    def _find(self, topic: str) -> Route:
+        matching: dict[Session, list[Subscription]] = {}
+        groups: list[SharedGroup] = []
+        for node in self._matching(topic):
+            for session, subscription in node.subscriptions.items():
+                matching.setdefault(session, []).append(subscription)
+            groups.extend(node.groups.values())
+        return Route([Target(subscriptions) for subscriptions in matching.values()], groups)
+
+    def _matching(self, topic: str) -> Iterator[_Node]:
+        if (exact := self._exact.get(topic)) is not None:
+            yield exact
+        levels = topic.split("/")
+        nodes = [self._root]
+        for depth, level in enumerate(levels):
+            wild = depth > 0 or not topic.startswith("$")  # [MQTT-4.7.2-1]
+            following = []
+            for node in nodes:
+                if wild and (rest := node.children.get("#")) is not None:
+                    yield rest
+                if (child := node.children.get(level)) is not None:
+                    following.append(child)
+                if wild and (child := node.children.get("+")) is not None:
+                    following.append(child)
+            nodes = following
+        for node in nodes:
+            yield node
+            if (rest := node.children.get("#")) is not None:
+                yield rest
+
+    def _node(self, topic_filter: str, create: bool) -> _Node | None:
+        if not is_wildcard(topic_filter):
+            return self._exact.setdefault(topic_filter, _Node()) if create else self._exact.get(topic_filter)
+        node: _Node | None = self._root
+        for level in topic_filter.split("/"):
+            assert node is not None
+            node = node.children.setdefault(level, _Node()) if create else node.children.get(level)
+        return node
+
+    def _prune(self, topic_filter: str) -> None:
+        if not is_wildcard(topic_filter):
+            del self._exact[topic_filter]
+            return
+        levels = topic_filter.split("/")
+        path = [self._root]
+        for level in levels:
+            path.append(path[-1].children[level])
+        for parent, level, node in zip(reversed(path[:-1]), reversed(levels), reversed(path[1:]), strict=True):
+            if not node.is_empty:
+                return
+            del parent.children[level]
+
+
+def split_share(full_filter: str) -> tuple[str, str]:
+    """Group and filter of a shared subscription; an empty group for any other."""
+    if not full_filter.startswith(SHARE):
+        return "", full_filter
+    group, _, topic_filter = full_filter[len(SHARE) :].partition("/")
+    return group, topic_filter

@@ -1,0 +1,32 @@
+"""Random durations: the four laws of a scenario, drawn from a stream that the caller owns."""
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+LAWS = ("exponential", "deterministic", "uniform", "lognormal")
+
+
+class Stream(Protocol):
+    """What is asked of a source of random numbers; random.Random is one."""
+
+    def expovariate(self, lambd: float, /) -> float: ...
+    def uniform(self, a: float, b: float, /) -> float: ...
+    def lognormvariate(self, mu: float, sigma: float, /) -> float: ...
+
+
+def sampler(law: str, mean_ns: int, stream: Stream, cv: float = 1.0) -> Callable[[], int]:
+    """A function that draws the next duration in nanoseconds."""
+    match law:
+        case "exponential":
+            rate = 1 / mean_ns
+            return lambda: round(stream.expovariate(rate))
+        case "deterministic":
+            return lambda: mean_ns
+        case "uniform":
+            return lambda: round(stream.uniform(0, 2 * mean_ns))
+        case "lognormal":
+            sigma2 = math.log1p(cv * cv)
+            mu, sigma = math.log(mean_ns) - sigma2 / 2, math.sqrt(sigma2)
+            return lambda: round(stream.lognormvariate(mu, sigma))
+    raise ValueError(f"law must be one of {', '.join(LAWS)}, not {law}")

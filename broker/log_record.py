@@ -1,0 +1,89 @@
+"""The message log: its schema, declared once, and the buffer that a broker appends to.
+
+A record has a fixed width, so that appending one is a single packing. Names (clients, topics) are numbered when they
+first occur; a set of receivers that a topic has is numbered as a route, so that a notification to fifty subscribers is
+one record. `count` records more of the same: messages `sequence` ... `sequence + count - 1`, alike in all but that.
+The broker's driver writes both buffers to files; analysis/log_reader.py turns them into one row per event.
+"""
+
+import json
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+
+FIELDS = (
+    ("time_ns", "q"),  # wall or model time of the event
+    ("sequence", "q"),  # the message's number at this broker; -1 where there is none
+    ("subject", "i"),  # number of the client's name; -1 where there is none
+    ("topic", "i"),  # number of the topic or filter
+    ("route", "i"),  # number of the route for `routed`; else -1
+    ("size", "i"),  # payload bytes
+    ("count", "i"),  # how many messages this record stands for
+    ("kind", "B"),
+    ("qos", "B"),
+    ("reason", "B"),
+    ("flags", "B"),  # RETAIN, DUPLICATE
+)
+RECORD = struct.Struct("<" + "".join(code for _, code in FIELDS))
+RECORDS_FILE, NAMES_FILE = "log.records", "log.names"
+MAGIC = b"brokerbed log 1\n"
+RETAIN, DUPLICATE = 1, 2
+NAMES_MAX = 200_000  # remembered in memory; the file has all
+
+
+class Kind(IntEnum):
+    RECEIVED = 1  # a PUBLISH came from `subject`
+    ROUTED = 2  # ... at QoS 0, and went at once to all receivers of `route`
+    QUEUED = 3  # it waits for `subject`
+    SENT = 4  # it was sent to `subject`
+    ACKNOWLEDGED = 5  # `subject` took responsibility for it (QoS 1 and 2)
+    DROPPED = 6  # it does not reach `subject`, for a reason
+    CONNECTED = 7
+    DISCONNECTED = 8
+    SUBSCRIBED = 9  # `topic` is the filter
+    UNSUBSCRIBED = 10
+    REJECTED = 11  # refused, and the publisher was told so
+    PROTOCOL_ERROR = 12  # `subject` was disconnected for it
+
+
+class Reason(IntEnum):
+    NONE = 0
+    OFFLINE = 1  # QoS 0 to a session that is not connected
+    SLOW = 2  # QoS 0 to a connection that does not read
+    QUEUE_FULL = 3
+    EXPIRED = 4
+    TOO_LARGE = 5  # for the client's maximum packet size
+    SESSION_ENDED = 6
+
+
+class Log:
+    """Records and names not yet written. A broker that keeps no log has none."""
+
+    def __init__(self) -> None:
+        self.records = bytearray()
+        self.names: list[str] = []  # lines of JSON
+        self._numbers: dict[str, int] = {}
+        self._named = 0
+        self._routes = 0
+
+    def number(self, name: str) -> int:
+        """The number of a name, given at its first occurrence."""
+        number = self._numbers.get(name)
+        if number is None:
+            if len(self._numbers) >= NAMES_MAX:
+                self._numbers.clear()  # a name that comes again gets another number; both stay valid
+            number = self._numbers[name] = self._named
+            self._named += 1
+            self.names.append(json.dumps({"name": number, "is": name}))
+        return number
+
+    def route(self, receivers: Sequence[int]) -> int:
+        self._routes += 1
+        self.names.append(json.dumps({"route": self._routes, "to": list(receivers)}))
+        return self._routes
+
+    def add(
+        self, time_ns: int, kind: int, subject: int, topic: int = -1, sequence: int = -1, size: int = 0, qos: int = 0,
+        reason: int = 0, flags: int = 0, route: int = -1, count: int = 1,
+    ) -> None:  # fmt: skip
+        self.records += RECORD.pack(time_ns, sequence, subject, topic, route, size, count, kind, qos, reason, flags)

@@ -1,0 +1,92 @@
+"""MQTT 5 by the `mqtt5` codec, with the checks of the standard that it leaves to its user."""
+
+import mqtt5
+
+from broker.errors import MalformedPacketError, ProtocolError
+
+_SUBSCRIPTION_OPTIONS_RESERVED = 0xC0
+
+
+def decode(frame: bytes) -> mqtt5.Packet:
+    try:
+        packet, _ = mqtt5.read(memoryview(frame))
+    except (ValueError, IndexError, OverflowError) as error:
+        message = str(error)
+        kind = ProtocolError if "must be !=" in message or "Duplicate value" in message else MalformedPacketError
+        raise kind(message) from None
+    except BaseException as error:  # the codec panics at text that is not UTF-8
+        if type(error).__name__ != "PanicException":
+            raise
+        raise MalformedPacketError("text that is not UTF-8") from None
+    _check(packet, frame)
+    return packet
+
+
+def encode(packet: mqtt5.Packet) -> bytes:
+    return packet.write()
+
+
+def _check(packet: mqtt5.Packet, frame: bytes) -> None:
+    texts: list[str] = []
+    match packet:
+        case mqtt5.PublishPacket():
+            texts = [packet.topic, packet.response_topic or "", packet.content_type or ""]
+            _check_format(packet.payload_format_indicator)
+            _check_id(packet.packet_id)
+        case mqtt5.SubscribePacket():
+            texts = [topic_filter.pattern for topic_filter in packet.topic_filters]
+            _check_filters(packet.packet_id, texts)
+            _check_options(frame, texts)
+        case mqtt5.UnsubscribePacket():
+            texts = packet.patterns
+            _check_filters(packet.packet_id, texts)
+        case mqtt5.ConnectPacket():
+            texts = _check_connect(packet, frame)
+        case mqtt5.PubAckPacket() | mqtt5.PubRecPacket() | mqtt5.PubRelPacket() | mqtt5.PubCompPacket():
+            _check_id(packet.packet_id)
+    if any("\0" in text for text in texts):
+        raise MalformedPacketError("text with a null character")
+
+
+def _check_connect(packet: mqtt5.ConnectPacket, frame: bytes) -> list[str]:
+    flags = _connect_flags(frame)
+    if flags & 1:
+        raise MalformedPacketError("the reserved flag of CONNECT is set")
+    if not flags & 4 and flags & 0x38:
+        raise MalformedPacketError("QoS or retain of a will that is not there")
+    if packet.authentication_data is not None and packet.authentication_method is None:
+        raise ProtocolError("authentication data without a method")
+    if packet.will is None:
+        return [packet.client_id, packet.username or ""]
+    _check_format(packet.will.payload_format_indicator)
+    return [packet.client_id, packet.username or "", packet.will.topic]
+
+
+def _check_format(indicator: int) -> None:
+    if indicator > 1:
+        raise ProtocolError("a payload format indicator other than 0 and 1")
+
+
+def _check_filters(packet_id: int, filters: list[str]) -> None:
+    _check_id(packet_id)
+    if not filters:
+        raise ProtocolError("no topic filter")
+
+
+def _check_id(packet_id: int | None) -> None:
+    if packet_id == 0:
+        raise ProtocolError("packet id 0")
+
+
+def _connect_flags(frame: bytes) -> int:
+    body = next(position for position in range(1, 5) if frame[position] < 0x80) + 1
+    return frame[body + 7]
+
+
+def _check_options(frame: bytes, filters: list[str]) -> None:
+    """The codec ignores reserved bits of the subscription options [MQTT-3.8.3-5]; they follow each filter."""
+    at = len(frame)
+    for text in reversed(filters):
+        if frame[at - 1] & _SUBSCRIPTION_OPTIONS_RESERVED:
+            raise MalformedPacketError("reserved bits of the subscription options are set")
+        at -= 3 + len(text.encode())

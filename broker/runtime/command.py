@@ -1,0 +1,66 @@
+"""`brokerbed broker`: one broker on its own. Kept free of every library that a broker process does not need."""
+
+import asyncio
+import gc
+import signal
+import sys
+
+import uvloop
+
+from broker.core.broker import Broker
+from broker.log_record import Log
+from broker.runtime.log_file import LogFile
+from broker.runtime.server import Server
+from broker.runtime.settings import Settings, SettingsError, settings
+
+BAD_INPUT, MISSING = 2, 3
+BACKLOG = 4096  # connections that may wait to be accepted: a crowd that reconnects after a restart
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        wanted = settings(arguments)
+        uvloop.run(_serve(wanted))
+    except SettingsError as error:
+        print(f"brokerbed broker: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except OSError as error:
+        print(f"brokerbed broker: {error.strerror or error}; choose another address, port or folder", file=sys.stderr)
+        return MISSING
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+async def _serve(wanted: Settings) -> None:
+    loop = asyncio.get_running_loop()
+    log = Log() if wanted.data else None
+    broker = Broker(wanted.broker, log)
+    server = Server(broker)
+    listener = await loop.create_server(server.protocol, wanted.host, wanted.port, backlog=BACKLOG, ssl=wanted.tls)
+    told = f"mqtt {wanted.host}:{listener.sockets[0].getsockname()[1]}"
+    if wanted.ws_port is not None:
+        from broker.runtime import websocket  # aiohttp costs memory, and only some want it
+
+        runner = await websocket.serve(server, wanted.host, wanted.ws_port, wanted.broker.packet_bytes_max)
+        told += f", websocket {wanted.host}:{runner.addresses[0][1]}"
+    if wanted.metrics_port is not None:
+        from broker.runtime import metrics
+
+        scraped = await metrics.serve(broker, wanted.host, wanted.metrics_port)
+        told += f", metrics {wanted.host}:{scraped.sockets[0].getsockname()[1]}"
+    log_file = LogFile(log, wanted.data) if log is not None and wanted.data is not None else None
+    writing = asyncio.create_task(log_file.run()) if log_file is not None else None
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    gc.collect()
+    gc.freeze()  # what is there now stays: the collector need not look at it again
+    print(f"brokerbed broker {wanted.broker.name}: {told}", flush=True)
+    await stop.wait()
+    listener.close()
+    server.close()
+    await asyncio.sleep(0)
+    if writing is not None and log_file is not None:
+        writing.cancel()
+        await log_file.close()

@@ -1,0 +1,73 @@
+"""Prometheus: the core's plain integers, read when somebody scrapes."""
+
+import asyncio
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from broker.core.broker import Broker
+
+REQUEST_BYTES_MAX = 8192  # of an HTTP request's head
+REQUEST_S_MAX = 5.0
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nConnection: close\r\n"
+
+
+class BrokerCollector(Collector):
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def collect(self) -> Iterator[Metric]:
+        broker, counters = self._broker, self._broker.counters
+        name = broker.config.name
+        for metric, text, value in (
+            ("brokerbed_messages_received", "PUBLISH packets received from clients", counters.messages_received),
+            ("brokerbed_messages_delivered", "PUBLISH packets sent to clients", counters.messages_delivered),
+            ("brokerbed_bytes_received", "bytes received from clients", counters.bytes_received),
+            ("brokerbed_connections_opened", "connections accepted so far", counters.connections_total),
+            ("brokerbed_protocol_errors", "connections ended for breaking the protocol", counters.protocol_errors),
+            ("brokerbed_messages_rejected", "messages refused with a reason code", counters.rejected),
+        ):
+            counter = CounterMetricFamily(metric, text, labels=["broker"])
+            counter.add_metric([name], value)
+            yield counter
+        dropped = CounterMetricFamily("brokerbed_messages_dropped", "deliveries dropped", labels=["broker", "reason"])
+        for reason, value in counters.dropped.items():
+            if reason:
+                dropped.add_metric([name, reason.name.lower()], value)
+        yield dropped
+        for metric, text, gauge in (
+            ("brokerbed_connections", "open connections", len(broker.connections)),
+            ("brokerbed_sessions", "sessions, connected or not", len(broker.sessions)),
+            ("brokerbed_retained_messages", "retained messages", len(broker.retained)),
+            ("brokerbed_session_queue_messages", "messages that wait for their session", self._waiting()),
+        ):
+            family = GaugeMetricFamily(metric, text, labels=["broker"])
+            family.add_metric([name], gauge)
+            yield family
+        entries = GaugeMetricFamily("brokerbed_routing_entries", "routing table entries", labels=["broker", "scope"])
+        entries.add_metric([name, "local"], broker.subscriptions.count)
+        yield entries
+
+    def _waiting(self) -> int:
+        return sum(len(session.queue) for session in self._broker.sessions.values())
+
+
+async def serve(broker: Broker, host: str, port: int) -> asyncio.Server:
+    """GET anything answers with the metrics."""
+    registry = CollectorRegistry()
+    registry.register(BrokerCollector(broker))
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_S_MAX)
+            body = generate_latest(registry)
+            writer.write(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            await writer.drain()
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
+            pass  # a scraper that went away
+        finally:
+            writer.close()
+
+    return await asyncio.start_server(answer, host, port, limit=REQUEST_BYTES_MAX)

@@ -1,0 +1,108 @@
+"""The asyncio driver of the core: one Protocol object per connection, no task, no queue and no copy per message."""
+
+import asyncio
+import time
+from typing import cast
+
+from broker.core.broker import Broker
+from broker.core.connection import Connection
+
+OUTPUT_BYTES_MAX = 8 * 2**20  # buffered for one connection that does not read; beyond, QoS 0 is dropped for it
+OUTPUT_BYTES_LOW = 1 * 2**20  # it counts as reading again below this
+CLOSE_S_MAX = 5.0  # for the last words to a client that is being disconnected
+NS_PER_S = 1_000_000_000
+
+
+class Server:
+    """Feeds a core with what happens and does what it asks for."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self._loop = asyncio.get_running_loop()
+        self._offset_ns = time.time_ns() - time.monotonic_ns()  # the log has wall time that never jumps
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = 0
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns() + self._offset_ns
+
+    def protocol(self) -> "Wire":
+        return Wire(self)
+
+    def flush(self) -> None:
+        """Write what the core has put out, close what it is done with, and be back in time."""
+        broker = self.broker
+        if broker.dirty:
+            for connection in broker.dirty:
+                output = connection.output
+                connection.is_dirty = False
+                connection.driver.write(output[0] if len(output) == 1 else b"".join(output))
+                output.clear()
+            broker.dirty.clear()
+        if broker.ending:
+            for connection in broker.ending:
+                connection.driver.close()
+                self._loop.call_later(CLOSE_S_MAX, connection.driver.abort)
+            broker.ending.clear()
+        deadline_ns = broker.deadline_ns
+        if deadline_ns is not None and (self._timer is None or deadline_ns < self._timer_ns):
+            self._set_timer(deadline_ns)
+
+    def _set_timer(self, deadline_ns: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ns = deadline_ns
+        self._timer = self._loop.call_later(max(0, deadline_ns - self.now_ns()) / NS_PER_S, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self.broker.due(self.now_ns())
+        self.flush()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self.broker.connections):
+            connection.driver.close()
+
+
+class Wire(asyncio.Protocol):
+    """One TCP connection."""
+
+    __slots__ = ("_connection", "_server")
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._connection: Connection | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        wire = cast("asyncio.Transport", transport)
+        wire.set_write_buffer_limits(high=OUTPUT_BYTES_MAX, low=OUTPUT_BYTES_LOW)
+        peer = wire.get_extra_info("peername")
+        connection = self._server.broker.opened(self._server.now_ns(), peer=f"{peer[0]}:{peer[1]}" if peer else "")
+        connection.driver = wire
+        self._connection = connection
+        self._server.flush()
+
+    def data_received(self, data: bytes) -> None:
+        server = self._server
+        assert self._connection is not None
+        server.broker.received(self._connection, data, server.now_ns())
+        server.flush()
+
+    def pause_writing(self) -> None:
+        self._writable(False)
+
+    def resume_writing(self) -> None:
+        self._writable(True)
+
+    def _writable(self, is_writable: bool) -> None:
+        assert self._connection is not None
+        self._server.broker.writable(self._connection, is_writable, self._server.now_ns())
+        self._server.flush()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        del error
+        assert self._connection is not None
+        self._server.broker.lost(self._connection, self._server.now_ns())
+        self._server.flush()

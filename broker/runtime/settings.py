@@ -1,0 +1,156 @@
+"""The options and the configuration file (TOML) of one broker, checked and made into what the server needs."""
+
+import argparse
+import ipaddress
+import random
+import ssl
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from broker.config import BrokerConfig, Demand
+from broker.core.access import AccessError, parse_access, parse_users
+from broker.laws import LAWS, sampler
+
+NS_PER_S = 1_000_000_000
+_NOT_LIMITS = ("name", "service_in", "session_service", "users", "access", "allow_anonymous")
+LIMITS = {field.name: field for field in fields(BrokerConfig) if field.name not in _NOT_LIMITS}
+KEYS = ("allow_anonymous", "password_file", "access_file", "tls_cert", "tls_key", "limits", "service")
+
+
+class SettingsError(ValueError):
+    """The options or the configuration file cannot be used; the text is one sentence."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    host: str
+    port: int
+    ws_port: int | None
+    metrics_port: int | None
+    data: Path | None
+    tls: ssl.SSLContext | None
+    broker: BrokerConfig
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
+        prog="brokerbed broker",
+        description="One MQTT broker (3.1.1 and 5).",
+        epilog="Example: brokerbed broker --port 1883 --metrics-port 9100",
+    )
+    options.add_argument("--port", type=int, default=1883, metavar="N", help="TCP port (default %(default)s; 0: any)")
+    options.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default %(default)s)")
+    options.add_argument("--name", default="broker", metavar="B", help="name of this broker in log and metrics")
+    options.add_argument("--config", type=Path, metavar="FILE", help="more settings, see docs/broker.md")
+    options.add_argument("--data", type=Path, metavar="DIR", help="keep the message log in this folder")
+    options.add_argument("--ws-port", type=int, metavar="N", help="also listen for WebSockets on this port")
+    options.add_argument("--metrics-port", type=int, metavar="N", help="answer Prometheus on this port")
+    return options
+
+
+def settings(arguments: list[str]) -> Settings:
+    options = parser().parse_args(arguments)
+    given = _read(options.config) if options.config else {}
+    for key in given:
+        if key not in KEYS:
+            raise SettingsError(f"{options.config}: unknown key {key}; known are {', '.join(KEYS)}")
+    folder = options.config.parent if options.config else Path()
+    try:
+        users = parse_users(_text(folder, given["password_file"])) if "password_file" in given else None
+        access = parse_access(_text(folder, given["access_file"])) if "access_file" in given else None
+    except AccessError as error:
+        raise SettingsError(f"{options.config}: {error}") from None
+    service = given.get("service", {})
+    stream = random.Random(service.get("seed", 1))  # noqa: S311  # emulated service, not a secret
+    config = BrokerConfig(
+        name=options.name,
+        users=users,
+        access=access,
+        allow_anonymous=_anonymous(options, given.get("allow_anonymous"), users is not None),
+        service_in=_demand(options.config, service.get("broker_in"), stream),
+        session_service={
+            client: demand
+            for client, law in service.get("sessions", {}).items()
+            if (demand := _demand(options.config, law, stream)) is not None
+        },
+        **_limits(options.config, given.get("limits", {})),
+    )
+    tls = _tls(options.config, folder, given)
+    return Settings(options.host, options.port, options.ws_port, options.metrics_port, options.data, tls, config)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: not valid TOML: {error}") from None
+
+
+def _text(folder: Path, file: Any) -> str:
+    try:
+        return (folder / str(file)).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{folder / str(file)}: it cannot be read ({error})") from None
+
+
+def _anonymous(options: argparse.Namespace, wanted: bool | None, has_users: bool) -> bool:
+    """Unless told, anonymous clients are let in from this machine only, and only where nobody has a name."""
+    if wanted is not None:
+        return bool(wanted)
+    if has_users:
+        return False
+    if _is_loopback(options.host):
+        return True
+    raise SettingsError(
+        f"on {options.host} anybody could connect: give a password_file, or allow_anonymous = true, in --config FILE"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _limits(file: Path, given: dict[str, Any]) -> dict[str, Any]:
+    for key, value in given.items():
+        if key not in LIMITS:
+            raise SettingsError(f"{file}: limits: unknown key {key}; known are {', '.join(LIMITS)}")
+        if key == "queue_policy":
+            if value not in ("drop-oldest", "reject"):
+                raise SettingsError(f"{file}: limits: queue_policy must be drop-oldest or reject, not {value}")
+        elif isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise SettingsError(f"{file}: limits: {key} must be a number that is not negative, not {value}")
+    return given
+
+
+def _demand(file: Path, law: Any, stream: random.Random) -> Demand | None:
+    if law is None:
+        return None
+    if not isinstance(law, dict) or not isinstance(law.get("mean_s"), int | float) or law["mean_s"] <= 0:
+        raise SettingsError(f'{file}: service: a demand is like {{mean_s = 0.0625, law = "exponential"}}, not {law}')
+    kind = law.get("law", "exponential")
+    if kind not in LAWS:
+        raise SettingsError(f"{file}: service: law must be one of {', '.join(LAWS)}, not {kind}")
+    return sampler(kind, round(law["mean_s"] * NS_PER_S), stream, float(law.get("cv", 1.0)))
+
+
+def _tls(file: Path, folder: Path, given: dict[str, Any]) -> ssl.SSLContext | None:
+    if "tls_cert" not in given and "tls_key" not in given:
+        return None
+    if "tls_cert" not in given or "tls_key" not in given:
+        raise SettingsError(f"{file}: tls_cert and tls_key go together")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(folder / given["tls_cert"], folder / given["tls_key"])
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"{file}: the TLS certificate or key cannot be used ({error})") from None
+    return context
