@@ -61,10 +61,12 @@ class Log:
 
     def __init__(self) -> None:
         self.records = bytearray()
-        self.names: list[str] = []  # lines of JSON
+        self.names: list[tuple[int, str]] = []
+        self.routes: list[tuple[int, tuple[int, ...]]] = []
         self._numbers: dict[str, int] = {}
+        self._route_numbers: dict[tuple[int, ...], int] = {}
         self._named = 0
-        self._routes = 0
+        self._routed = 0
 
     def number(self, name: str) -> int:
         """The number of a name, given at its first occurrence."""
@@ -74,16 +76,37 @@ class Log:
                 self._numbers.clear()  # a name that comes again gets another number; both stay valid
             number = self._numbers[name] = self._named
             self._named += 1
-            self.names.append(json.dumps({"name": number, "is": name}))
+            self.names.append((number, name))
         return number
 
-    def route(self, receivers: Sequence[int]) -> int:
-        self._routes += 1
-        self.names.append(json.dumps({"route": self._routes, "to": list(receivers)}))
-        return self._routes
+    def route(self, receivers: tuple[int, ...]) -> int:
+        """The number of a set of receivers."""
+        number = self._route_numbers.get(receivers)
+        if number is None:
+            if len(self._route_numbers) >= NAMES_MAX:
+                self._route_numbers.clear()
+            number = self._route_numbers[receivers] = self._routed
+            self._routed += 1
+            self.routes.append((number, receivers))
+        return number
 
     def add(
         self, time_ns: int, kind: int, subject: int, topic: int = -1, sequence: int = -1, size: int = 0, qos: int = 0,
         reason: int = 0, flags: int = 0, route: int = -1, count: int = 1,
     ) -> None:  # fmt: skip
         self.records += RECORD.pack(time_ns, sequence, subject, topic, route, size, count, kind, qos, reason, flags)
+
+    def take(self) -> tuple[list[tuple[int, str]], list[tuple[int, tuple[int, ...]]], bytearray]:
+        """What there is to write; the buffers are empty afterwards."""
+        taken = self.names, self.routes, self.records
+        self.names, self.routes, self.records = [], [], bytearray()
+        return taken
+
+
+def name_line(number: int, name: str) -> str:
+    """A name in the file of names."""
+    return json.dumps({"name": number, "is": name})
+
+
+def route_line(number: int, receivers: Sequence[int]) -> str:
+    return json.dumps({"route": number, "to": list(receivers)})

@@ -122,6 +122,17 @@ def scenarios(
             print(f"{name:<{width}}  {shipped.summary(file)}")
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def broker(context: typer.Context) -> int:
+    """One MQTT broker (3.1.1 and 5) on its own; see brokerbed broker --help.
+
+    Example: brokerbed broker --port 1883
+    """
+    from broker.runtime.command import main as serve
+
+    return serve(context.args)
+
+
 @app.command()
 def doctor() -> int:
     """What this machine can do, and what to install for the rest.

@@ -25,6 +25,7 @@ from broker.values import Message
 
 NS_PER_S = 1_000_000_000
 PUBACK_OK, PUBLISH_QOS0 = 0x40, 0x30
+SHORT = 0x80  # a remaining length below this is one byte; such a packet is never too large
 
 
 @dataclass
@@ -173,10 +174,16 @@ class Broker:
         has_fast_path = self.config.service_in is None
         while at < end and not connection.is_closing:
             first = data[at]
-            found = frames.bounds(data, at, size_max)
-            if found is None:
-                break
-            body, stop = found
+            if at + 1 < end and data[at + 1] < SHORT:  # most packets have one byte of length
+                body = at + 2
+                stop = body + data[at + 1]
+                if stop > end:
+                    break
+            else:
+                found = frames.bounds(data, at, size_max)
+                if found is None:
+                    break
+                body, stop = found
             if connection.session is None:
                 handle_connect.first_packet(self, connection, data[at:stop], now_ns)
             elif first == PUBLISH_QOS0 and has_fast_path:

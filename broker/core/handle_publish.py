@@ -12,7 +12,7 @@ from broker.core.deliver import deliver, is_full
 from broker.core.session import Delivery, Session
 from broker.core.subscriptions import Route
 from broker.errors import MqttError, ProtocolError
-from broker.log_record import DUPLICATE, RETAIN, Kind, Log
+from broker.log_record import DUPLICATE, RECORD, RETAIN, Kind, Log
 from broker.mqtt import frames
 from broker.routing.filters import topic_problem
 from broker.values import Message, properties_of
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from broker.core.connection import Connection
 
 NS_PER_S = 1_000_000_000
+PACK, ROUTED = RECORD.pack, int(Kind.ROUTED)
 TOPICS_MAX = 100_000  # topic names remembered as valid
-PARTIAL_ROUTES_MAX = 1000  # sets of receivers of one topic that the log numbers, as some are away now and then
 RESERVED_TOPICS = ("$SYS/", "$share/", "$overlay/")  # not for clients to publish to
 
 
@@ -38,7 +38,7 @@ def run_at_qos0(
             return stop
         payload_at += 1
     topic = broker.topics.get(raw) or _valid_topic(broker, raw)
-    if not _may_publish(broker, connection, topic):
+    if (topic[0] == "$" or broker.config.access is not None) and not _may_publish(broker, connection, topic):
         return stop
     prefix, size = data[at:payload_at], stop - at
     end, count = stop, 1
@@ -52,32 +52,30 @@ def run_at_qos0(
     session = connection.session
     assert session is not None
     skipped = _pass_on(broker, connection, route, data[at:end], size, count, now_ns)
-    if broker.log is not None:
-        log_topic, log_route = _log_numbers(broker.log, topic, route, skipped)
-        broker.log.add(
-            now_ns, Kind.ROUTED, session.log_number, log_topic, first, stop - payload_at, route=log_route, count=count
-        )
+    log = broker.log
+    if log is not None:
+        number = -1 if skipped else route.log_all
+        if number < 0:
+            number = _log_route(log, topic, route, skipped)
+        size = stop - payload_at
+        log.records += PACK(now_ns, first, session.log_number, route.log_topic, number, size, count, ROUTED, 0, 0, 0)
     if route.special or route.groups:
         for number in range(count):
-            start = at + number * size
-            message = Message(topic, data[start + payload_at - at : start + size], 0, False, session)
+            start = at + number * (stop - at)
+            message = Message(topic, data[start + payload_at - at : start + stop - at], 0, False, session)
             message.sequence = first + number
             _to_special(broker, route, message, now_ns)
     return end
 
 
-def _log_numbers(log: Log, topic: str, route: Route, skipped: list[Session]) -> tuple[int, int]:
-    """The numbers of a topic and of those receivers of its route that got the run."""
+def _log_route(log: Log, topic: str, route: Route, skipped: list[Session]) -> int:
+    """The log's number for those receivers of a route that got the run."""
     if route.log_topic < 0:
         route.log_topic = log.number(topic)
-    key = tuple(session.log_number for session in skipped)
-    number = route.log_routes.get(key)
-    if number is None:
-        if len(route.log_routes) >= PARTIAL_ROUTES_MAX:
-            route.log_routes.clear()
-        number = log.route([session.log_number for session in route.plain if session not in skipped])
-        route.log_routes[key] = number
-    return route.log_topic, number
+    number = log.route(tuple(session.log_number for session in route.plain if session not in skipped))
+    if not skipped:
+        route.log_all = number
+    return number
 
 
 def _pass_on(

@@ -82,7 +82,7 @@ class SharedGroup:
 class Route:
     """Whom a topic reaches. `plain` receivers get a notification at QoS 0 just as it came."""
 
-    __slots__ = ("groups", "log_routes", "log_topic", "plain", "special", "targets")
+    __slots__ = ("groups", "log_all", "log_topic", "plain", "special", "targets")
 
     def __init__(self, targets: list[Target], groups: list[SharedGroup]) -> None:
         self.targets = targets
@@ -90,7 +90,7 @@ class Route:
         self.plain = tuple(target.session for target in targets if not target.no_local and not target.identifiers)
         self.special = tuple(target for target in targets if target.no_local or target.identifiers)
         self.log_topic = -1  # numbers in the log, given when first needed
-        self.log_routes: dict[tuple[int, ...], int] = {}  # by those of `plain` that were left out
+        self.log_all = -1
 
     @property
     def is_empty(self) -> bool:

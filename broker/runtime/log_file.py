@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from broker.log_record import MAGIC, NAMES_FILE, RECORDS_FILE, Log
+from broker.log_record import MAGIC, NAMES_FILE, RECORDS_FILE, Log, name_line, route_line
 
 FLUSH_S = 0.2  # how long an event may stay in memory
 
@@ -25,15 +25,17 @@ class LogFile:
             await self.flush()
 
     async def flush(self) -> None:
-        names, self._log.names = self._log.names, []
-        records, self._log.records = self._log.records, bytearray()
-        if names or records:
-            await asyncio.get_running_loop().run_in_executor(None, self._write, names, records)
+        names, routes, records = self._log.take()
+        if names or routes or records:
+            await asyncio.get_running_loop().run_in_executor(None, self._write, names, routes, records)
 
-    def _write(self, names: list[str], records: bytearray) -> None:
+    def _write(
+        self, names: list[tuple[int, str]], routes: list[tuple[int, tuple[int, ...]]], records: bytearray
+    ) -> None:
         """Names first: a record never refers to a name that is not there."""
-        if names:
-            self._names.write("\n".join(names) + "\n")
+        lines = [name_line(*name) for name in names] + [route_line(*route) for route in routes]
+        if lines:
+            self._names.write("\n".join(lines) + "\n")
             self._names.flush()
         self._records.write(records)
         self._records.flush()

@@ -36,9 +36,9 @@ def test_version_and_help() -> None:
     assert brokerbed("--version").stdout == "brokerbed 0.1.0\n"
     overview = brokerbed()
     assert overview.returncode == 0
-    for command in ("predict", "scenarios", "doctor"):
+    for command in ("predict", "scenarios", "broker", "doctor"):
         assert command in overview.stdout
-        assert "Example: brokerbed " + command in brokerbed(command, "--help").stdout
+        assert f"Example: brokerbed {command}" in brokerbed(command, "--help").stdout
 
 
 def test_predict_json_contract() -> None:

@@ -1,5 +1,7 @@
 """ON/OFF session queues on the core alone: order, limits, windows and emulated service, with time in the test's hands."""
 
+from typing import Any
+
 import mqtt5
 import pytest
 
@@ -7,7 +9,7 @@ from broker.log_record import Reason
 from tests.core_client import FOREVER_S, NS_PER_S, Client, World
 
 
-def joined(world: World, **options: object) -> tuple[Client, Client]:
+def joined(world: World, **options: Any) -> tuple[Client, Client]:
     """A publisher and a subscriber to everything, with a session that is kept."""
     publisher, subscriber = Client(world, "p"), Client(world, "s")
     publisher.connect()
@@ -113,7 +115,7 @@ def test_service_at_the_input_is_first_come_first_served() -> None:
     demands = iter([3 * NS_PER_S, NS_PER_S, NS_PER_S])
     world = World(service_in=lambda: next(demands))
     publisher, subscriber = joined(world)
-    seen = []
+    seen: list[tuple[float, bytes]] = []
 
     def watch(until_s: int, since_ns: int) -> None:
         while world.now_ns < since_ns + until_s * NS_PER_S:
@@ -186,7 +188,7 @@ def test_keep_alive_ends_a_silent_client_after_one_and_a_half_periods() -> None:
     assert not client.is_closed
     world.wait(1.1)
     assert client.is_closed
-    assert int(client.read_all()[-1].reason_code) == 0x8D  # type: ignore[union-attr]
+    assert int(client.read_all()[-1].reason_code) == 0x8D
 
 
 def test_connect_must_come_in_time() -> None:

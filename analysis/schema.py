@@ -1,0 +1,18 @@
+"""The message log as analysis sees it: one row per event of one message and one client. Declared once."""
+
+import pyarrow as pa
+
+EVENTS = pa.schema(
+    [
+        pa.field("time_ns", pa.int64(), nullable=False),
+        pa.field("broker", pa.string(), nullable=False),
+        pa.field("event", pa.string(), nullable=False),  # the kinds of broker/log_record.py, `routed` spelt out
+        pa.field("sequence", pa.int64()),  # the message's number at this broker; null where the event has no message
+        pa.field("client", pa.string()),
+        pa.field("topic", pa.string()),  # or filter
+        pa.field("size", pa.int32(), nullable=False),
+        pa.field("qos", pa.int8(), nullable=False),
+        pa.field("reason", pa.int16(), nullable=False),  # a Reason when dropped, a reason code of MQTT otherwise
+        pa.field("flags", pa.int8(), nullable=False),
+    ]
+)

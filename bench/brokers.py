@@ -1,0 +1,217 @@
+"""The brokers under test: what starts each, and one life of it as a child process on a free port of the loopback.
+
+A broker keeps its files in a folder that goes with it. Only the process that was started here is ended.
+"""
+
+import http.client
+import importlib.util
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from bench import packets
+from bench.load import HOST, ROOT
+
+START_S_MAX = 15  # a Python broker on a busy machine needs a second or two
+STOP_S_MAX = 10  # then it is killed
+POLL_S = 0.02
+STARTS_MAX = 3  # another program may take the free port first
+ERROR_CHARACTERS_MAX = 500  # of what a broker said before it died
+
+
+class BrokerError(Exception):
+    """A broker did not start."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    mqtt: int
+    metrics: int | None = None  # ours only
+
+
+@dataclass(frozen=True)
+class Broker:
+    """`command` writes what the broker needs into the folder; `missing` says why it cannot run here, or nothing."""
+
+    name: str
+    command: Callable[[Ports, Path], list[str]]
+    missing: Callable[[], str | None]
+    levels: tuple[int, ...] = (packets.LEVEL_311, packets.LEVEL_5)
+    has_metrics: bool = False
+
+
+@dataclass(frozen=True)
+class Running:
+    broker: Broker
+    pid: int
+    port: int
+
+
+def _ours(ports: Ports, folder: Path) -> list[str]:
+    """With --data its message log is on."""
+    command = [str(Path(sys.prefix) / "bin" / "brokerbed"), "broker", "--port", str(ports.mqtt), "--data", str(folder)]
+    return [*command, "--metrics-port", str(ports.metrics)] if ports.metrics else command
+
+
+def _ours_missing() -> str | None:
+    command = Path(sys.prefix) / "bin" / "brokerbed"
+    if not command.exists():
+        return f"{command} is not installed (make setup)"
+    asked = subprocess.run([command, "broker", "--help"], capture_output=True, timeout=START_S_MAX, check=False)
+    return "`brokerbed broker --help` fails" if asked.returncode else None
+
+
+def _mosquitto_path() -> str | None:
+    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+
+
+def _mosquitto(ports: Ports, folder: Path) -> list[str]:
+    """Nothing is written to disk or logged, and no limit is below the window of the workloads."""
+    configuration = folder / "mosquitto.conf"
+    configuration.write_text(
+        f"listener {ports.mqtt} {HOST}\nallow_anonymous true\npersistence false\nlog_type none\n"
+        "max_queued_messages 0\nmax_inflight_messages 1000\nset_tcp_nodelay true\n"
+    )
+    return [_mosquitto_path() or "mosquitto", "-c", str(configuration)]
+
+
+def _mosquitto_missing() -> str | None:
+    return None if _mosquitto_path() else "mosquitto is not on the PATH (Debian: apt-get install mosquitto)"
+
+
+def _amqtt(ports: Ports, folder: Path) -> list[str]:
+    configuration = folder / "amqtt.yaml"
+    configuration.write_text(
+        f"listeners:\n  default:\n    type: tcp\n    bind: {HOST}:{ports.mqtt}\n"
+        "plugins:\n  amqtt.plugins.authentication.AnonymousAuthPlugin:\n    allow_anonymous: true\n"
+    )
+    return [str(Path(sys.prefix) / "bin" / "amqtt"), "-c", str(configuration)]
+
+
+def _amqtt_missing() -> str | None:
+    if importlib.util.find_spec("amqtt") and (Path(sys.prefix) / "bin" / "amqtt").exists():
+        return None
+    return f"amqtt is not installed in {sys.prefix} (pip install amqtt)"
+
+
+def _relay(ports: Ports, _: Path) -> list[str]:
+    return [sys.executable, "-m", "bench.relay", "--port", str(ports.mqtt)]
+
+
+OURS = Broker("brokerbed", _ours, _ours_missing, has_metrics=True)
+MOSQUITTO = Broker("mosquitto", _mosquitto, _mosquitto_missing)
+AMQTT = Broker("amqtt", _amqtt, _amqtt_missing, levels=(packets.LEVEL_311,))
+RELAY = Broker("relay", _relay, lambda: None)
+
+
+@contextmanager
+def running(broker: Broker, metrics: bool = False) -> Iterator[Running]:
+    """The broker, answering; afterwards its process and its folder are gone."""
+    with tempfile.TemporaryDirectory(prefix=f"bench-{broker.name}-") as name:
+        process, ports = _start(broker, Path(name), metrics and broker.has_metrics)
+        try:
+            if ports.metrics:
+                _scrape(ports.metrics)
+            yield Running(broker, process.pid, ports.mqtt)
+        finally:
+            _stop(process)
+
+
+def only_present(brokers: list[Broker]) -> list[Broker]:
+    """Those that can run here; a line for every other."""
+    reasons = {broker.name: broker.missing() for broker in brokers}
+    for name, reason in reasons.items():
+        if reason:
+            print(f"{name} is left out: {reason}")
+    return [broker for broker in brokers if not reasons[broker.name]]
+
+
+def stop_on_sigterm() -> None:
+    """A benchmark that is told to end ends its broker too."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def _start(broker: Broker, folder: Path, metrics: bool) -> tuple[subprocess.Popen[bytes], Ports]:
+    said = folder / "stderr"
+    for _ in range(STARTS_MAX):
+        ports = Ports(*_free_ports(2 if metrics else 1))
+        data = folder / str(ports.mqtt)
+        data.mkdir()
+        with said.open("wb") as output:
+            process = subprocess.Popen(
+                broker.command(ports, data), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        try:
+            if _answers(process, ports.mqtt):
+                return process, ports
+        except BaseException:
+            _stop(process)
+            raise
+        _stop(process)
+    last_words = said.read_text(errors="replace").strip()[-ERROR_CHARACTERS_MAX:]
+    raise BrokerError(f"{broker.name} did not start: {last_words or 'it said nothing'}")
+
+
+def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
+    """Whether it accepts a client in time: a CONNECT is answered."""
+    end = time.monotonic() + START_S_MAX
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            with socket.create_connection((HOST, port), timeout=START_S_MAX) as client:
+                client.sendall(packets.connect("first"))
+                return packets.read_packet(client)[0] >> 4 == packets.CONNACK
+        except OSError:
+            time.sleep(POLL_S)
+    return False
+
+
+def _scrape(port: int) -> None:
+    """Reads the metrics once, as Prometheus would: what that takes belongs to the broker's memory."""
+    end = time.monotonic() + START_S_MAX
+    while True:
+        connection = http.client.HTTPConnection(HOST, port, timeout=START_S_MAX)
+        try:
+            connection.request("GET", "/metrics")
+            answer = connection.getresponse()
+            answer.read()
+        except OSError as error:
+            if time.monotonic() > end:
+                raise BrokerError(f"the metrics port does not answer: {error}") from None
+            time.sleep(POLL_S)
+        else:
+            if answer.status != http.client.OK:
+                raise BrokerError(f"the metrics port answers {answer.status} to GET /metrics")
+            return
+        finally:
+            connection.close()
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_S_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Held at the same time, so that they differ."""
+    servers = [socket.create_server((HOST, 0)) for _ in range(count)]
+    ports: list[int] = [server.getsockname()[1] for server in servers]
+    for server in servers:
+        server.close()
+    return ports

@@ -1,0 +1,104 @@
+"""The least a broker could do: hand every chunk of bytes to every subscriber, unread.
+
+It is no MQTT broker. It shows how fast the load generator, the sockets and this machine can go: a broker's figure well
+below it is the broker's own. Who does not subscribe is a publisher; the length and QoS of its first packet, which comes
+alone, are taken for those of all.
+"""
+
+import argparse
+import select
+import socket
+import time
+from dataclasses import dataclass
+
+from bench import packets
+from bench.load import BUFFER_BYTES, HOST
+
+CONNECTIONS_MAX = 100  # more than any workload has
+LIFE_S_MAX = 300  # it ends by itself should nobody end it
+CONNECT_BYTES_MAX = 1000  # far more than the generator's CONNECT
+
+
+@dataclass
+class Client:
+    socket: socket.socket
+    level: int
+    subscribes: bool = False
+    size: int = 0
+    qos: int = 0
+    kept: bytes = b""  # an incomplete packet that is not yet acknowledged
+
+
+class Relay:
+    def __init__(self, port: int) -> None:
+        self.server = socket.create_server((HOST, port))
+        self.poll = select.epoll()
+        self.poll.register(self.server, select.EPOLLIN)
+        self.clients: dict[int, Client] = {}
+        self.buffer = bytearray(BUFFER_BYTES)
+        self.view = memoryview(self.buffer)
+
+    def run(self) -> None:
+        end = time.monotonic() + LIFE_S_MAX
+        while (left := end - time.monotonic()) > 0:
+            for descriptor, _ in self.poll.poll(left):
+                if descriptor == self.server.fileno():
+                    self._accept()
+                else:
+                    self._handle(descriptor)
+
+    def _accept(self) -> None:
+        client, _ = self.server.accept()
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        level = client.recv(CONNECT_BYTES_MAX)[8:9]
+        if not level or len(self.clients) >= CONNECTIONS_MAX:
+            client.close()
+            return
+        client.sendall(b"\x20\x03\x00\x00\x00" if level[0] == packets.LEVEL_5 else b"\x20\x02\x00\x00")
+        self.clients[client.fileno()] = Client(client, level[0])
+        self.poll.register(client, select.EPOLLIN)
+
+    def _handle(self, descriptor: int) -> None:
+        client = self.clients[descriptor]
+        try:
+            received = client.socket.recv_into(self.buffer)
+        except ConnectionError:
+            received = 0
+        if not received:
+            self.clients.pop(descriptor).socket.close()
+        elif client.size:
+            self._forward(client, received)
+        elif not client.subscribes:
+            self._first(client, received)
+
+    def _first(self, client: Client, received: int) -> None:
+        """A SUBSCRIBE, or the first PUBLISH."""
+        if self.buffer[0] >> 4 == packets.PUBLISH:
+            client.size, client.qos = received, self.buffer[0] >> 1 & 3
+            self._forward(client, received)
+        else:
+            client.subscribes = True
+            granted = self.buffer[received - 1 : received]
+            body = self.buffer[2:4] + (b"\x00" if client.level == packets.LEVEL_5 else b"") + granted
+            client.socket.sendall(bytes((packets.SUBACK << 4, len(body))) + body)
+
+    def _forward(self, client: Client, received: int) -> None:
+        for other in self.clients.values():
+            if other.subscribes:
+                other.socket.sendall(self.view[:received])
+        if client.qos:
+            data = client.kept + self.buffer[:received]
+            complete = len(data) - len(data) % client.size
+            offset = packets.packet_id_offset(data)
+            client.socket.sendall(packets.acknowledgements(data[:complete], client.size, offset))
+            client.kept = data[complete:]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.relay", description="Forward bytes from all to all.")
+    parser.add_argument("--port", type=int, required=True)
+    Relay(parser.parse_args().port).run()
+
+
+if __name__ == "__main__":
+    main()

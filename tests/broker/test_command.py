@@ -1,0 +1,229 @@
+"""`brokerbed broker` as a program: safe by default, its files, TLS, WebSockets, metrics, its end."""
+
+import asyncio
+import json
+import socket
+import ssl
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import aiohttp
+import mqtt5
+import pytest
+
+from analysis.log_reader import LogError, read
+from broker.core.access import password_line
+from tests.broker.running import COMMAND, WAIT_S, broker, connect_packet
+
+
+def talk(port: int, *packets: bytes, context: ssl.SSLContext | None = None) -> list[mqtt5.Packet]:
+    """Send packets, then read until as many answers came or the broker closes."""
+    plain = socket.create_connection(("127.0.0.1", port), WAIT_S)
+    with context.wrap_socket(plain, server_hostname="localhost") if context else plain as wire:
+        wire.sendall(b"".join(packets))
+        data = b""
+        answers: list[mqtt5.Packet] = []
+        while len(answers) < len(packets):
+            received = wire.recv(65536)
+            if not received:
+                break
+            data += received
+            while data:
+                try:
+                    packet, size = mqtt5.read(memoryview(data))
+                except IndexError:
+                    break
+                answers.append(packet)
+                data = data[size:]
+        return answers
+
+
+def code(packets: list[mqtt5.Packet]) -> int:
+    (acknowledgement,) = packets
+    assert isinstance(acknowledgement, mqtt5.ConnAckPacket)
+    return int(acknowledgement.reason_code)
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([COMMAND, "broker", *arguments], capture_output=True, text=True, timeout=WAIT_S)
+
+
+def test_listens_on_loopback_only_by_default() -> None:
+    with broker() as running:
+        assert code(talk(running.ports["mqtt"], connect_packet())) == 0
+        listening = Path(f"/proc/{running.process.pid}/net/tcp").read_text()
+        port = f"{running.ports['mqtt']:04X}"
+        assert f" 0100007F:{port} " in listening
+        assert f" 00000000:{port} " not in listening
+
+
+def test_other_addresses_need_a_word_about_anonymous_clients(tmp_path: Path) -> None:
+    done = run("--host", "0.0.0.0", "--port", "0")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "allow_anonymous" in done.stderr
+    config = tmp_path / "broker.toml"
+    config.write_text("allow_anonymous = true\n")
+    with broker("--host", "127.0.0.2", "--config", config):
+        pass
+
+
+def test_password_file_and_access_file(tmp_path: Path) -> None:
+    (tmp_path / "users").write_text(password_line("alice", "secret", b"0123456789ab") + "\n")
+    (tmp_path / "access").write_text("user alice\ntopic readwrite mine/#\n")
+    config = tmp_path / "broker.toml"
+    config.write_text('password_file = "users"\naccess_file = "access"\n')
+    with broker("--config", config) as running:
+        port = running.ports["mqtt"]
+        assert code(talk(port, connect_packet())) == 0x87
+        assert code(talk(port, connect_packet(username="alice", password=b"wrong"))) == 0x86
+        login = connect_packet(username="alice", password=b"secret")
+        wanted = [mqtt5.TopicFilter("mine/x"), mqtt5.TopicFilter("#")]
+        publish = [mqtt5.PublishPacket(t, b"", qos=mqtt5.QoS(1), packet_id=i) for i, t in ((2, "mine/y"), (3, "other"))]
+        _, granted, first, second = talk(
+            port, login, mqtt5.SubscribePacket(1, wanted).write(), *(packet.write() for packet in publish)
+        )
+        assert isinstance(granted, mqtt5.SubAckPacket)
+        assert [int(it) for it in granted.reason_codes] == [2, 0x87]
+        assert isinstance(first, mqtt5.PubAckPacket)
+        assert isinstance(second, mqtt5.PubAckPacket)
+        assert (int(first.reason_code), int(second.reason_code)) == (0x10, 0x87)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("colour = 1", "unknown key colour"),
+        ("[limits]\nqueue = 1", "unknown key queue"),
+        ("[limits]\nqueue_messages_max = -1", "must be a number that is not negative"),
+        ('[limits]\nqueue_policy = "newest"', "drop-oldest or reject"),
+        ('password_file = "none"', "cannot be read"),
+        ('tls_cert = "none.pem"', "go together"),
+        ('tls_cert = "a"\ntls_key = "b"', "cannot be used"),
+        ("[service]\nbroker_in = 3", "a demand is like"),
+        ('[service]\nbroker_in = {mean_s = 1, law = "pareto"}', "law must be one of"),
+        ("= 3", "not valid TOML"),
+    ],
+)  # fmt: skip
+def test_bad_configuration_is_exit_code_2_and_one_line(tmp_path: Path, content: str, message: str) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text(content)
+    done = run("--port", "0", "--config", config)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert message in done.stderr
+
+
+def test_port_that_is_taken_is_exit_code_3_and_one_line() -> None:
+    with broker() as running:
+        done = run("--port", str(running.ports["mqtt"]))
+    assert done.returncode == 3
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_tls(tmp_path: Path) -> None:
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost", "-addext",
+         "subjectAltName=DNS:localhost", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"],
+        check=True, capture_output=True, timeout=WAIT_S,
+    )  # fmt: skip
+    config = tmp_path / "broker.toml"
+    config.write_text('tls_cert = "cert.pem"\ntls_key = "key.pem"\n')
+    with broker("--config", config) as running:
+        context = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+        assert code(talk(running.ports["mqtt"], connect_packet(), context=context)) == 0
+
+
+def test_metrics_of_real_traffic() -> None:
+    with broker("--metrics-port", "0", "--name", "b7") as running:
+        publish = mqtt5.PublishPacket("t", b"x", qos=mqtt5.QoS(1), packet_id=1).write()
+        subscribe = mqtt5.SubscribePacket(1, [mqtt5.TopicFilter("t", max_qos=mqtt5.QoS(0))]).write()
+        talk(running.ports["mqtt"], connect_packet(), subscribe, publish)
+        with urllib.request.urlopen(f"http://127.0.0.1:{running.ports['metrics']}/metrics", timeout=WAIT_S) as answer:
+            lines = answer.read().decode().splitlines()
+    assert 'brokerbed_messages_received_total{broker="b7"} 1.0' in lines
+    assert 'brokerbed_messages_delivered_total{broker="b7"} 1.0' in lines
+    assert any(line.startswith('brokerbed_connections{broker="b7"}') for line in lines)
+    assert any(line.startswith('brokerbed_routing_entries{broker="b7",scope="local"}') for line in lines)
+
+
+async def exchange(port: int) -> list[bytes]:
+    """Over one WebSocket: connect, subscribe, publish in pieces that cut packets anywhere; what comes back."""
+    stream = connect_packet() + mqtt5.SubscribePacket(1, [mqtt5.TopicFilter("t")]).write()
+    stream += mqtt5.PublishPacket("t", b"hello " * 5000).write()
+    data = b""
+    payloads: list[bytes] = []
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(f"http://127.0.0.1:{port}/mqtt", protocols=("mqtt",)) as web,
+    ):
+        assert web.protocol == "mqtt"
+        for start in range(0, len(stream), 777):
+            await web.send_bytes(stream[start : start + 777])
+        while not payloads:
+            data += await web.receive_bytes(timeout=WAIT_S)
+            while True:
+                try:
+                    packet, size = mqtt5.read(memoryview(data))
+                except IndexError:
+                    break
+                data = data[size:]
+                if isinstance(packet, mqtt5.PublishPacket):
+                    payloads.append(packet.payload)
+        await web.send_str("text is not allowed")
+        assert (await web.receive(timeout=WAIT_S)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+    return payloads
+
+
+def test_websocket_carries_the_same_protocol() -> None:
+    with broker("--ws-port", "0") as running:
+        assert asyncio.run(exchange(running.ports["websocket"])) == [b"hello " * 5000]
+        assert code(talk(running.ports["mqtt"], connect_packet())) == 0
+
+
+def test_log_tells_what_happened_and_survives_half_a_record(tmp_path: Path) -> None:
+    with broker("--data", tmp_path) as running:
+        subscribe = mqtt5.SubscribePacket(1, [mqtt5.TopicFilter("t/#", max_qos=mqtt5.QoS(1))]).write()
+        run_of_three = b"".join(mqtt5.PublishPacket("t/1", payload).write() for payload in (b"aa", b"bb", b"cc"))
+        one = mqtt5.PublishPacket("t/2", b"d", qos=mqtt5.QoS(1), packet_id=2).write()
+        talk(running.ports["mqtt"], connect_packet("me"), subscribe, run_of_three, one, b"\xc0\x00", b"\xc0\x00")
+    with (tmp_path / "log.records").open("ab") as records:
+        records.write(b"half")
+    table = read(tmp_path, "b0").to_pylist()
+    story = [(row["event"], row["sequence"], row["topic"], row["size"]) for row in table]
+    assert story[:2] == [("connected", None, None, 0), ("subscribed", None, "t/#", 0)]
+    for sequence in (1, 2, 3):
+        assert ("received", sequence, "t/1", 2) in story
+        assert ("sent", sequence, "t/1", 2) in story
+    assert ("received", 4, "t/2", 1) in story
+    assert ("sent", 4, "t/2", 1) in story
+    assert sorted(event for event, *_ in story[10:]) == [
+        "disconnected",
+        "dropped",
+        "unsubscribed",
+    ]  # never acknowledged
+    assert {row["client"] for row in table} == {"me"}
+    assert {row["broker"] for row in table} == {"b0"}
+    assert [row["time_ns"] for row in table] == sorted(row["time_ns"] for row in table)
+
+
+def test_log_reader_refuses_foreign_files(tmp_path: Path) -> None:
+    (tmp_path / "log.records").write_bytes(b"something else")
+    (tmp_path / "log.names").write_text("")
+    with pytest.raises(LogError, match="not a message log"):
+        read(tmp_path, "b0")
+    (tmp_path / "log.records").write_bytes(b"brokerbed log 1\n")
+    (tmp_path / "log.names").write_text("nonsense\n" + json.dumps({"name": 0, "is": "x"}))
+    with pytest.raises(LogError, match="line 1 is not an entry"):
+        read(tmp_path, "b0")
+    with pytest.raises(LogError, match="No such file"):
+        read(tmp_path / "none", "b0")
+
+
+def test_process_needs_none_of_the_other_libraries() -> None:
+    """A broker keeps its memory for messages: the command line's and the scenarios' libraries are not loaded."""
+    with broker("--metrics-port", "0") as running:
+        mapped = Path(f"/proc/{running.process.pid}/maps").read_text()
+    for library in ("pydantic", "numpy", "pyarrow", "yaml", "aiohttp"):
+        assert f"/{library}" not in mapped, library
