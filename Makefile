@@ -38,6 +38,8 @@ check: setup ## lint, types, import rules
 
 bench: setup ## benchmarks: figures and ratios, nothing is asserted
 	$(BIN)/python -m bench.predict_sweep
+	$(BIN)/python -m bench.broker_speed
+	$(BIN)/python -m bench.broker_memory
 
 pins: ## write constraints.txt anew with the newest versions
 	tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(PYTHON) -m venv $$tmp/venv && \

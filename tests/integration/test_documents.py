@@ -8,6 +8,10 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from broker.config import BrokerConfig
+from broker.core.broker import Broker
+from broker.runtime.metrics import BrokerCollector
+from broker.runtime.settings import KEYS, LIMITS, parser
 from orchestrator.scenario import format as written
 
 ROOT = Path(__file__).parents[2]
@@ -74,3 +78,15 @@ def test_shipped_scenarios_open_with_what_they_reproduce() -> None:
         text = " ".join(line.removeprefix("#").strip() for line in comment)
         assert comment[0].startswith(("# Mühl et al. 2009, ", "# Bouloukakis et al. 2017, ")), file
         assert re.search(r"The paper reports|paper, analytic", text), file
+
+
+def test_broker_document_names_every_option_limit_and_metric() -> None:
+    text = (ROOT / "docs" / "broker.md").read_text(encoding="utf-8")
+    options = [option for action in parser()._actions for option in action.option_strings if option.startswith("--")]
+    metrics = [
+        f"{family.name}{'_total' * (family.type == 'counter')}"
+        for family in BrokerCollector(Broker(BrokerConfig())).collect()
+    ]
+    for name in (*options, *LIMITS, *KEYS, *metrics):
+        assert name in text or name == "--help", name
+    assert set(re.findall(r"`(brokerbed_[a-z_]+)`", text)) == set(metrics)
