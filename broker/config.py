@@ -11,12 +11,14 @@ Demand = Callable[[], int]  # draws the next service time in nanoseconds, from a
 @dataclass(frozen=True)
 class BrokerConfig:
     name: str = "broker"
-    packet_bytes_max: int = 16 * 2**20  # incoming; ten times what brokers in the field allow for a photo
+    id_token: str = ""  # makes assigned client ids unique over brokers and restarts, and hard to guess
+    packet_bytes_max: int = 268_435_460  # incoming; the largest packet of MQTT, so that clients need not be told
+    partial_bytes_max: int = 512 * 2**20  # of packets whose end has not come yet, over all connections
     connections_max: int = 50_000
     connect_timeout_s: float = 10.0  # from the first byte of TCP to a CONNECT
-    receive_maximum: int = 1000  # QoS 2 exchanges that a client may have open with us
+    receive_maximum: int = 20  # messages at QoS 1 and 2 that a client may have open with us, as with Mosquitto
     inflight_max: int = 1000  # messages at QoS 1 and 2 that we have open with a client (its own maximum may be lower)
-    topic_alias_maximum: int = 100  # that a client may use towards us
+    topic_alias_maximum: int = 10  # that a client may use towards us, as with Mosquitto
     keep_alive_max_s: int = 0  # 0: whatever the client asks for
     session_expiry_max_s: int = 0xFFFF_FFFF  # never
     queue_messages_max: int = 100_000  # waiting for one session

@@ -52,6 +52,7 @@ class Broker:
         self.connections: dict[Connection, None] = {}
         self.dirty: list[Connection] = []
         self.ending: list[Connection] = []
+        self.partial_bytes = 0  # of packets whose end has not come yet
         self.sequence = 0  # of the last message that entered
         self.topics: dict[bytes, str] = {}  # valid topic names, by their bytes
         self.assigned = 0  # client ids given so far
@@ -76,16 +77,19 @@ class Broker:
             return
         connection.last_ns = now_ns
         self.counters.bytes_received += len(data)
-        if connection.tail:
-            data = connection.tail + data
-            connection.tail = b""
+        if connection.parts:
+            if connection.parts_bytes + len(data) < connection.wanted_bytes:
+                self._keep(connection, data, now_ns)
+                return
+            data = b"".join((*connection.parts, data))
+            self._forget_parts(connection)
         try:
             at = self._consume(connection, data, now_ns)
         except MqttError as error:
             self.fail(connection, error, now_ns)
         else:
             if at < len(data) and not connection.is_closing:
-                connection.tail = data[at:]
+                self._keep(connection, data[at:], now_ns)
 
     def received_packet(self, connection: Connection, packet: mqtt5.Packet, now_ns: int) -> None:
         """A packet from a client on a simulated network."""
@@ -108,8 +112,17 @@ class Broker:
     def lost(self, connection: Connection, now_ns: int) -> None:
         """The connection is gone, whoever ended it."""
         connection.is_closing = True
+        self._forget_parts(connection)
         if self.connections.pop(connection, 0) is None:
             handle_connect.connection_ended(self, connection, now_ns)
+
+    def shut_down(self) -> None:
+        """Say goodbye to everybody."""
+        for connection in self.connections:
+            if connection.session is not None and connection.version == 5:
+                code = mqtt5.DisconnectReasonCode.SERVER_SHUTTING_DOWN
+                self.send(connection, mqtt5.DisconnectPacket(reason_code=code))
+            self.end(connection)
 
     @property
     def deadline_ns(self) -> int | None:
@@ -137,13 +150,6 @@ class Broker:
             connection.is_dirty = True
             self.dirty.append(connection)
 
-    def send_explained(self, connection: Connection, packet: Callable[[str | None], mqtt5.Packet], text: str) -> None:
-        """With the reason as text if that fits the client's maximum packet size [MQTT-3.14.2-3], else without."""
-        for words in (text, None):
-            if not connection.is_wire or len(packet(words).write()) <= connection.packet_bytes_max:
-                self.send(connection, packet(words))
-                return
-
     def end(self, connection: Connection) -> None:
         """Close it once its output is written."""
         if not connection.is_closing:
@@ -160,12 +166,24 @@ class Broker:
             handle_connect.refuse(self, connection, error)
         elif connection.version == 5:
             code = mqtt5.DisconnectReasonCode(error.reason_code)
-            self.send_explained(
-                connection, lambda text: mqtt5.DisconnectPacket(reason_code=code, reason_str=text), str(error)
-            )
+            self.send(connection, mqtt5.DisconnectPacket(reason_code=code))
         self.end(connection)
 
     # -- inside -----------------------------------------------------------------------------------------------
+
+    def _keep(self, connection: Connection, data: bytes, now_ns: int) -> None:
+        """The beginning of a packet; parts are joined once there can be a whole one."""
+        if not connection.parts:
+            connection.wanted_bytes = frames.whole_size(data)
+        connection.parts.append(data)
+        connection.parts_bytes += len(data)
+        self.partial_bytes += len(data)
+        if self.partial_bytes > self.config.partial_bytes_max:
+            self.fail(connection, MqttError("too many unfinished packets at this broker", 0x97), now_ns)
+
+    def _forget_parts(self, connection: Connection) -> None:
+        self.partial_bytes -= connection.parts_bytes
+        connection.parts, connection.parts_bytes = [], 0
 
     def _consume(self, connection: Connection, data: bytes, now_ns: int) -> int:
         """Handle every whole packet; returns where the first incomplete one begins."""

@@ -15,8 +15,27 @@ class Connection:
     """`output` is what the driver writes next: bytes, or packets on a simulated network (`is_wire` False)."""
 
     __slots__ = (
-        "aliases", "decode", "driver", "encode", "inflight_max", "is_blocked", "is_closing", "is_dirty", "is_wire",
-        "keep_alive_ns", "last_ns", "output", "packet_bytes_max", "peer", "session", "tail", "user", "version", "will",
+        "aliases",
+        "decode",
+        "driver",
+        "encode",
+        "inflight_max",
+        "is_blocked",
+        "is_closing",
+        "is_dirty",
+        "is_wire",
+        "keep_alive_ns",
+        "last_ns",
+        "output",
+        "packet_bytes_max",
+        "parts",
+        "parts_bytes",
+        "peer",
+        "session",
+        "user",
+        "version",
+        "wanted_bytes",
+        "will",
     )  # fmt: skip
 
     def __init__(self, now_ns: int, is_wire: bool, peer: str) -> None:
@@ -29,7 +48,9 @@ class Connection:
         self.decode: Callable[[bytes], mqtt5.Packet] | None = None
         self.encode: Callable[[mqtt5.Packet], bytes] | None = None
         self.output: list[Any] = []
-        self.tail = b""  # the beginning of a packet whose end has not come yet
+        self.parts: list[bytes] = []  # the beginning of a packet whose end has not come yet
+        self.parts_bytes = 0
+        self.wanted_bytes = 0  # it cannot be complete before there are so many
         self.last_ns = now_ns  # when something was last received
         self.keep_alive_ns = 0  # 0: never ends
         self.is_dirty = False  # it is in the broker's list of connections with output

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import mqtt5
 
 from broker.core.session import Delivery, Session
+from broker.errors import ProtocolError
 from broker.log_record import RETAIN, Kind, Reason
 from broker.mqtt import frames
 from broker.values import NO_PROPERTIES, Message
@@ -202,8 +203,10 @@ def interrupt_service(session: Session, now_ns: int) -> None:
 def acknowledged(broker: "Broker", session: Session, packet_id: int, now_ns: int) -> None:
     """PUBACK. One for a message that is not open is ignored: after a reconnection it may come late."""
     delivery = session.inflight.get(packet_id)
-    if delivery is None or delivery.qos != 1:
+    if delivery is None:
         return
+    if delivery.qos != 1:
+        raise ProtocolError("PUBACK for a message at QoS 2")
     del session.inflight[packet_id]
     _log_acknowledged(broker, session, delivery, now_ns)
     if session.queue:
@@ -217,7 +220,9 @@ def acknowledged_by_client(broker: "Broker", connection: "Connection", packet: m
 def received_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubRecPacket, now_ns: int) -> None:
     session = _session(connection)
     delivery = session.inflight.get(packet.packet_id)
-    if delivery is None or delivery.qos != 2:
+    if delivery is not None and delivery.qos != 2:
+        raise ProtocolError("PUBREC for a message at QoS 1")
+    if delivery is None:
         code = mqtt5.PubRelReasonCode.PACKET_ID_NOT_FOUND
         broker.send(connection, mqtt5.PubRelPacket(packet.packet_id, reason_code=code))
         return
@@ -241,9 +246,12 @@ def released_by_client(broker: "Broker", connection: "Connection", packet: mqtt5
 def completed_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubCompPacket, now_ns: int) -> None:
     session = _session(connection)
     delivery = session.inflight.get(packet.packet_id)
-    if delivery is not None and delivery.is_released:
-        del session.inflight[packet.packet_id]
-        pump(broker, session, now_ns)
+    if delivery is None:
+        return
+    if not delivery.is_released:
+        raise ProtocolError("PUBCOMP for a message that was not released")
+    del session.inflight[packet.packet_id]
+    pump(broker, session, now_ns)
 
 
 def _session(connection: "Connection") -> Session:

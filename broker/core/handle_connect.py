@@ -1,10 +1,12 @@
 """CONNECT, DISCONNECT and the end of connections: sessions begin, are taken over, wait and end; wills are sent."""
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import mqtt5
 
 from broker.core import deliver, handle_publish
+from broker.core.connection import PACKET_BYTES_ANY
 from broker.core.session import Session
 from broker.errors import MalformedPacketError, MqttError, ProtocolError
 from broker.log_record import Kind, Reason
@@ -38,7 +40,7 @@ def first_packet(broker: "Broker", connection: "Connection", frame: bytes, now_n
         if level > 5:
             raise MqttError("only MQTT 3.1, 3.1.1 and 5 are spoken here", 0x84)
     else:
-        broker.choose_codec(connection, 4)
+        broker.choose_codec(connection, 3 if level & 0x7F == 3 else 4)
     assert connection.decode is not None
     packet = connection.decode(frame)
     assert isinstance(packet, mqtt5.ConnectPacket)
@@ -46,15 +48,8 @@ def first_packet(broker: "Broker", connection: "Connection", frame: bytes, now_n
 
 
 def refuse(broker: "Broker", connection: "Connection", error: MqttError) -> None:
-    """A CONNACK with the reason, where the client spoke enough MQTT to understand one."""
-    if connection.version == 0:
-        return
-    if connection.version == 5:
-        code = mqtt5.ConnAckReasonCode(error.reason_code)
-        broker.send_explained(
-            connection, lambda text: mqtt5.ConnAckPacket(reason_code=code, reason_str=text), str(error)
-        )
-    elif error.reason_code in (0x84, 0x85, 0x86, 0x87, 0x88):
+    """A CONNACK with the reason, if it was a CONNECT at all; a malformed one is not worth an answer [MQTT-3.1.4-1]."""
+    if connection.version and not isinstance(error, MalformedPacketError | ProtocolError):
         broker.send(connection, mqtt5.ConnAckPacket(reason_code=mqtt5.ConnAckReasonCode(error.reason_code)))
 
 
@@ -68,10 +63,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     client_id = packet.client_id
     if not client_id:
         broker.assigned += 1
-        client_id = f"{config.name}-{broker.assigned}"
-        while client_id in broker.sessions:
-            broker.assigned += 1
-            client_id = f"{config.name}-{broker.assigned}"
+        client_id = _assigned_id(f"{config.id_token}/{broker.assigned}")
     session, is_present = _session(broker, client_id, packet.clean_start, now_ns)
     expiry_s = min(packet.session_expiry_interval, config.session_expiry_max_s)
     keep_alive_s = packet.keep_alive
@@ -87,14 +79,17 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
         connection.keep_alive_ns = keep_alive_s * NS_PER_S * 3 // 2  # [MQTT-3.1.2-22]
         broker.at(now_ns + connection.keep_alive_ns, lambda it, due_ns: _keep_alive(broker, it, due_ns), connection)
     acknowledgement = mqtt5.ConnAckPacket(
-        session_present=is_present,
+        session_present=is_present and connection.version > 3,  # 3.1 had no such flag
         session_expiry_interval=expiry_s if expiry_s != packet.session_expiry_interval else None,
         assigned_client_id=None if packet.client_id else client_id,
         server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
         receive_max=config.receive_maximum,
         topic_alias_max=config.topic_alias_maximum,
-        max_packet_size=config.packet_bytes_max,
+        max_packet_size=config.packet_bytes_max if config.packet_bytes_max < PACKET_BYTES_ANY else None,
     )
+    if connection.encode is not None and len(connection.encode(acknowledgement)) > connection.packet_bytes_max:
+        broker.end(connection)  # not even this may be sent [MQTT-3.1.2-24]
+        return
     broker.send(connection, acknowledgement)
     if broker.log is not None:
         session.log_number = broker.log.number(client_id)
@@ -102,15 +97,21 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     deliver.resume(broker, session, now_ns)
 
 
+def _assigned_id(unique: str) -> str:
+    """Looks like Mosquitto's; nobody can guess another client's without knowing the broker's token."""
+    digits = hashlib.sha256(unique.encode()).hexdigest()
+    return f"auto-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
+
+
 def _check(connection: "Connection", packet: mqtt5.ConnectPacket) -> None:
     if packet.authentication_method is not None:
         raise MqttError("no extended authentication here", 0x8C)
-    if not packet.client_id and not packet.clean_start and connection.version < 5:
+    if not packet.client_id and (connection.version == 3 or (connection.version == 4 and not packet.clean_start)):
         raise MqttError("an empty client id needs a clean session", 0x85)  # [MQTT-3.1.3-8] of 3.1.1
     if len(packet.client_id.encode()) > CLIENT_ID_BYTES_MAX:
         raise MqttError(f"a client id of more than {CLIENT_ID_BYTES_MAX} bytes", 0x85)
     if packet.will is not None and (problem := topic_problem(packet.will.topic)):
-        raise MqttError(f"will topic: {problem}", 0x90)
+        raise MalformedPacketError(f"will topic: {problem}")
 
 
 def _authenticate(broker: "Broker", packet: mqtt5.ConnectPacket) -> None:

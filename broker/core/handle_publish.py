@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from broker.core.connection import Connection
 
 NS_PER_S = 1_000_000_000
+NO_MATCHING_SUBSCRIBERS = 0x10
 PACK, ROUTED = RECORD.pack, int(Kind.ROUTED)
 TOPICS_MAX = 100_000  # topic names remembered as valid
 RESERVED_TOPICS = ("$SYS/", "$share/", "$overlay/")  # not for clients to publish to
@@ -208,24 +209,33 @@ def _accept(
     if code == 0:
         broker.sequence += 1
         message.sequence = broker.sequence
-        if broker.log is not None:
-            flags = RETAIN * message.retain | DUPLICATE * is_duplicate
-            number = broker.log.number(message.topic)
-            broker.log.add(now_ns, Kind.RECEIVED, session.log_number, number, message.sequence, len(message.payload),
-                           message.qos, flags=flags)  # fmt: skip
         broker.counters.messages_received += 1
-        code = 0 if enter(broker, message, now_ns) else 0x10  # nobody subscribes
-    elif broker.log is not None:
-        number = broker.log.number(message.topic)
-        broker.log.add(now_ns, Kind.REJECTED, session.log_number, number, qos=message.qos, reason=code)
-    if code >= 0x80 and message.qos and connection.version < 5:
+    if broker.log is not None:
+        kind, flags = Kind.REJECTED if code else Kind.RECEIVED, RETAIN * message.retain | DUPLICATE * is_duplicate
+        broker.log.add(now_ns, kind, session.log_number, broker.log.number(message.topic), message.sequence or -1,
+                       len(message.payload), message.qos, code, flags)  # fmt: skip
+    _answer(broker, connection, message.qos, packet_id, code or _nobody(broker, message))
+    if code == 0:
+        enter(broker, message, now_ns)
+
+
+def _answer(broker: "Broker", connection: "Connection", qos: int, packet_id: int, code: int) -> None:
+    if qos == 0:
+        return
+    if code >= 0x80 and connection.version < 5:
         broker.end(connection)  # 3.1.1 cannot say no, and an acknowledgement would be a lie [MQTT-3.3.5-2]
-    elif message.qos == 1:
+    elif qos == 1:
         _acknowledge(broker, connection, packet_id, code)
-    elif message.qos == 2:
+    else:
         if code < 0x80:
-            session.received[packet_id] = None
+            assert connection.session is not None
+            connection.session.received[packet_id] = None
+            code = 0
         broker.send(connection, mqtt5.PubRecPacket(packet_id, reason_code=mqtt5.PubRecReasonCode(code)))
+
+
+def _nobody(broker: "Broker", message: Message) -> int:
+    return NO_MATCHING_SUBSCRIBERS if broker.subscriptions.route(message.topic).is_empty else 0
 
 
 def _acknowledge(broker: "Broker", connection: "Connection", packet_id: int, code: int) -> None:
@@ -260,21 +270,21 @@ def _refusal(broker: "Broker", connection: "Connection", message: Message) -> in
     return 0
 
 
-def enter(broker: "Broker", message: Message, now_ns: int) -> bool:
-    """Through the emulated service at the input, if there is one; False if nobody will get the message."""
+def enter(broker: "Broker", message: Message, now_ns: int) -> None:
+    """Through the emulated service at the input, if there is one."""
     if broker.config.service_in is None:
-        return publish(broker, message, now_ns)
+        publish(broker, message, now_ns)
+        return
     broker.input_free_at_ns = max(now_ns, broker.input_free_at_ns) + broker.config.service_in()
     broker.at(broker.input_free_at_ns, lambda it, due_ns: _served_at_input(broker, it, due_ns), message)
-    return True
 
 
 def _served_at_input(broker: "Broker", message: Message, due_ns: int) -> None:
     publish(broker, message, due_ns)
 
 
-def publish(broker: "Broker", message: Message, now_ns: int) -> bool:
-    """To every receiver, and kept if it is to be retained; False if there is no receiver."""
+def publish(broker: "Broker", message: Message, now_ns: int) -> None:
+    """To every receiver, and kept if it is to be retained."""
     if message.retain:
         if message.payload:
             broker.retained[message.topic] = message
@@ -288,7 +298,6 @@ def publish(broker: "Broker", message: Message, now_ns: int) -> bool:
             qos = min(message.qos, target.qos)
             deliver(broker, target.session, Delivery(message, qos, retain, target.identifiers), now_ns)
     _to_groups(broker, route, message, now_ns)
-    return not route.is_empty
 
 
 def _to_special(broker: "Broker", route: Route, message: Message, now_ns: int) -> None:

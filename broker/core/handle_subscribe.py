@@ -9,7 +9,7 @@ from broker.core.access import READ
 from broker.core.deliver import deliver
 from broker.core.session import Delivery
 from broker.core.subscriptions import SHARE, Subscription, split_share
-from broker.errors import ProtocolError
+from broker.errors import MalformedPacketError, ProtocolError
 from broker.log_record import Kind
 from broker.routing.filters import filter_problem, is_wildcard, matches
 from broker.values import Message
@@ -82,8 +82,8 @@ def _refusal(
             return mqtt5.SubAckReasonCode.TOPIC_FILTER_INVALID
         if wanted.no_local:
             raise ProtocolError("No Local on a shared subscription")  # [MQTT-3.8.3-4]
-    if filter_problem(pattern) is not None:
-        return mqtt5.SubAckReasonCode.TOPIC_FILTER_INVALID
+    if problem := filter_problem(pattern):
+        raise MalformedPacketError(problem)
     access = broker.config.access
     if access is not None and not access.allows(READ, connection.user, session.client_id, pattern):
         return mqtt5.SubAckReasonCode.NOT_AUTHORIZED

@@ -33,6 +33,17 @@ def bounds(data: bytes, start: int, size_max: int) -> tuple[int, int] | None:
     return None if stop > len(data) else (at, stop)
 
 
+def whole_size(start: bytes) -> int:
+    """How many bytes the packet that begins so has in all, as far as that can be told."""
+    length = shift = 0
+    for at in range(1, min(len(start), 1 + LENGTH_BYTES_MAX)):
+        length |= (start[at] & 0x7F) << shift
+        if start[at] < 0x80:
+            return at + 1 + length
+        shift += 7
+    return len(start) + 1
+
+
 def encoded_length(length: int) -> bytes:
     """The remaining length as variable byte integer."""
     if length < 0x80:

@@ -58,6 +58,13 @@ class _Reader:
             raise MalformedPacketError("a packet that is longer than it says")
 
 
+def decode_31(frame: bytes) -> mqtt5.Packet:
+    """MQTT 3.1 knew a DUP flag in PUBREL, SUBSCRIBE and UNSUBSCRIBE, which 3.1.1 forbids."""
+    if frame[0] >> 4 in _FLAGS:
+        frame = bytes((frame[0] & ~8,)) + frame[1:]
+    return decode(frame)
+
+
 def decode(frame: bytes) -> mqtt5.Packet:
     """One whole packet, PUBLISH excepted: its parts are taken straight from the frame."""
     kind, flags = frame[0] >> 4, frame[0] & 0x0F

@@ -1,8 +1,11 @@
 """MQTT 5 by the `mqtt5` codec, with the checks of the standard that it leaves to its user."""
 
+import struct
+
 import mqtt5
 
 from broker.errors import MalformedPacketError, ProtocolError
+from broker.mqtt.frames import encoded_length
 
 _SUBSCRIPTION_OPTIONS_RESERVED = 0xC0
 
@@ -23,7 +26,31 @@ def decode(frame: bytes) -> mqtt5.Packet:
 
 
 def encode(packet: mqtt5.Packet) -> bytes:
-    return packet.write()
+    return _connack(packet) if isinstance(packet, mqtt5.ConnAckPacket) else packet.write()
+
+
+def _connack(packet: mqtt5.ConnAckPacket) -> bytes:
+    """CONNACK with its properties in Mosquitto's order, so that test suites which compare bytes can be used.
+
+    The codec writes the same properties in another order, and says what it has no property for; both are as the
+    standard allows.
+    """
+    properties = b""
+    if packet.topic_alias_max:
+        properties += struct.pack(">BH", 0x22, packet.topic_alias_max)
+    if packet.session_expiry_interval is not None:
+        properties += struct.pack(">BI", 0x11, packet.session_expiry_interval)
+    for identifier, text in ((0x12, packet.assigned_client_id), (0x1F, packet.reason_str)):
+        if text is not None:
+            properties += struct.pack(">BH", identifier, len(text.encode())) + text.encode()
+    if packet.server_keep_alive is not None:
+        properties += struct.pack(">BH", 0x13, packet.server_keep_alive)
+    if packet.max_packet_size is not None:
+        properties += struct.pack(">BI", 0x27, packet.max_packet_size)
+    if packet.receive_max < 0xFFFF:
+        properties += struct.pack(">BH", 0x21, packet.receive_max)
+    body = bytes((packet.session_present, int(packet.reason_code))) + encoded_length(len(properties)) + properties
+    return b"\x20" + encoded_length(len(body)) + body
 
 
 def _check(packet: mqtt5.Packet, frame: bytes) -> None:
@@ -75,7 +102,7 @@ def _check_filters(packet_id: int, filters: list[str]) -> None:
 
 def _check_id(packet_id: int | None) -> None:
     if packet_id == 0:
-        raise ProtocolError("packet id 0")
+        raise MalformedPacketError("packet id 0")
 
 
 def _connect_flags(frame: bytes) -> int:

@@ -4,6 +4,7 @@ Owns the two questions of section 4.7 and nothing else; who subscribed to what i
 """
 
 TOPIC_BYTES_MAX = 65_535  # the two-byte length prefix of an MQTT string
+SLASHES_MAX = 200  # in a topic or filter, as with Mosquitto; nobody needs more, and matching costs time per level
 
 
 def topic_problem(topic: str) -> str | None:
@@ -49,6 +50,8 @@ def _string_problem(text: str) -> str | None:
         return "a topic has at least one character"
     if "\0" in text:
         return "a topic cannot hold the null character"
+    if text.count("/") > SLASHES_MAX:
+        return f"a topic has at most {SLASHES_MAX} slashes"
     if len(text.encode("utf-8", "surrogatepass")) > TOPIC_BYTES_MAX:
         return f"a topic has at most {TOPIC_BYTES_MAX} bytes"
     return None

@@ -62,8 +62,8 @@ class Server:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for connection in list(self.broker.connections):
-            connection.driver.close()
+        self.broker.shut_down()
+        self.flush()
 
 
 class Wire(asyncio.Protocol):

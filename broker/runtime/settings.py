@@ -3,6 +3,7 @@
 import argparse
 import ipaddress
 import random
+import secrets
 import ssl
 import tomllib
 from dataclasses import dataclass, fields
@@ -14,7 +15,7 @@ from broker.core.access import AccessError, parse_access, parse_users
 from broker.laws import LAWS, sampler
 
 NS_PER_S = 1_000_000_000
-_NOT_LIMITS = ("name", "service_in", "session_service", "users", "access", "allow_anonymous")
+_NOT_LIMITS = ("name", "id_token", "service_in", "session_service", "users", "access", "allow_anonymous")
 LIMITS = {field.name: field for field in fields(BrokerConfig) if field.name not in _NOT_LIMITS}
 KEYS = ("allow_anonymous", "password_file", "access_file", "tls_cert", "tls_key", "limits", "service")
 
@@ -66,6 +67,7 @@ def settings(arguments: list[str]) -> Settings:
     stream = random.Random(service.get("seed", 1))  # noqa: S311  # emulated service, not a secret
     config = BrokerConfig(
         name=options.name,
+        id_token=secrets.token_hex(16),
         users=users,
         access=access,
         allow_anonymous=_anonymous(options, given.get("allow_anonymous"), users is not None),

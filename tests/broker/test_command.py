@@ -227,3 +227,15 @@ def test_process_needs_none_of_the_other_libraries() -> None:
         mapped = Path(f"/proc/{running.process.pid}/maps").read_text()
     for library in ("pydantic", "numpy", "pyarrow", "yaml", "aiohttp"):
         assert f"/{library}" not in mapped, library
+
+
+def test_end_says_goodbye_to_clients_of_version_5() -> None:
+    with broker() as running:
+        wire = socket.create_connection(("127.0.0.1", running.ports["mqtt"]), WAIT_S)
+        with wire:
+            wire.sendall(connect_packet())
+            assert wire.recv(100)[0] == 0x20
+            running.process.terminate()
+            assert wire.recv(100) == b"\xe0\x01\x8b"
+            assert wire.recv(100) == b""
+        assert running.process.wait(WAIT_S) == 0

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -19,14 +18,12 @@ START_S = 20.0  # a cold interpreter on a loaded machine
 POLL_S = 0.02  # between two attempts to connect while it starts: nothing announces that it listens
 STOP_S = 10.0
 
-# A packet size limit, so that there is one to exceed; a copy for each overlapping subscription, since its single copy
-# would have the wrong QoS. The rest are Mosquitto's defaults.
+# A copy for each overlapping subscription, since its single copy would have the wrong QoS; the rest are its defaults.
 MOSQUITTO_CONF = """\
 listener {port} 127.0.0.1
 allow_anonymous true
 user root
 persistence false
-max_packet_size 4194304
 allow_duplicate_messages true
 set_tcp_nodelay true
 """
@@ -94,22 +91,34 @@ def free_port() -> int:
     return port
 
 
-def command(port: int, directory: Path, extra: Sequence[str]) -> list[str]:
+@dataclass(frozen=True)
+class Limits:
+    """The same settings in the words of either server."""
+
+    brokerbed: str  # the table `limits` of its configuration file
+    mosquitto: str
+
+
+def command(port: int, directory: Path, limits: Limits | None) -> list[str]:
+    file = directory / "settings"
     if KIND == "mosquitto":
-        conf = directory / "mosquitto.conf"
-        conf.write_text(MOSQUITTO_CONF.format(port=port), encoding="utf-8")
-        return [program("mosquitto", "mosquitto"), "-c", str(conf)]
+        settings = MOSQUITTO_CONF.format(port=port) + (limits.mosquitto if limits else "")
+        file.write_text(settings, encoding="utf-8")
+        return [program("mosquitto", "mosquitto"), "-c", str(file)]
     assert KIND == "brokerbed", f"BROKERBED_TEST_BROKER is brokerbed or mosquitto, not {KIND}"
-    return [sys.prefix + "/bin/brokerbed", "broker", "--port", str(port), *extra]
+    start = [sys.prefix + "/bin/brokerbed", "broker", "--port", str(port)]
+    if limits is None:
+        return start
+    file.write_text("[limits]\n" + limits.brokerbed, encoding="utf-8")
+    return [*start, "--config", str(file)]
 
 
-def start(directory: Path, *extra: str) -> Server:
-    """Starts the server under test and waits until it accepts a connection; `extra` goes to brokerbed only."""
-    directory.mkdir(parents=True, exist_ok=True)
+def start(directory: Path, limits: Limits | None = None) -> Server:
+    """Starts the server under test and waits until it accepts a connection."""
     port, log = free_port(), directory / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command(port, directory, extra), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            command(port, directory, limits), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
     server = Server(process, port, log)
     deadline = time.monotonic() + START_S

@@ -9,7 +9,7 @@ import pytest
 
 from tests.mqtt.dial import Dial, unique
 from tests.mqtt.programs import VERSIONS, Listener, publish, subscribe
-from tests.mqtt.servers import Server
+from tests.mqtt.servers import Server, skip_on_mosquitto
 
 EACH_VERSION = pytest.mark.parametrize("version", VERSIONS)
 BOTH_WAYS = pytest.mark.parametrize(
@@ -36,6 +36,8 @@ def test_message_passes(broker: Server, topic: str, sender: str, receiver: str, 
 @EACH_VERSION
 @pytest.mark.parametrize("qos", ["0", "1", "2"])
 def test_many_messages_pass_in_order(broker: Server, topic: str, version: str, qos: str) -> None:
+    if (version, qos) == ("5", "2"):
+        skip_on_mosquitto("it loses messages of such a burst now and then (MQTT-4.3.3-8)")
     lines = [b"%d" % number for number in range(500)]
     with Listener(broker.port, version, "-t", topic, "-q", qos) as listener:
         publish(broker.port, version, "-t", topic, "-q", qos, "-l", data=b"\n".join(lines) + b"\n")

@@ -59,6 +59,14 @@ def test_connect_unknown_level_is_refused_mqtt_3_1_2_2(dial: Dial, level: int) -
     assert answer == b"\x20\x02\x00\x01" or (level > 5 and (answer[0], answer[3]) == (0x20, 0x84))
 
 
+def test_connect_of_3_1_is_accepted(dial: Dial, topic: str) -> None:
+    """The version before: another protocol name and level, and the rest the same here."""
+    client = dial.v311(name="MQIsdp", level=3)
+    client.subscribe(topic)
+    client.publish(topic, b"x", 2)
+    assert client.take().payload == b"x"
+
+
 MALFORMED_CONNECTS = {
     "reserved_flag_mqtt_3_1_2_3": connect("x", extra_flags=0x01),
     "will_qos_without_will_mqtt_3_1_2_13": connect("x", extra_flags=0x08),
@@ -75,6 +83,9 @@ MALFORMED_CONNECTS = {
     "will_topic_ill_formed_mqtt_3_1_3_10": packet(0x10, string("MQTT"), b"\x04\x06\x00\x3c", string("x"), string(b"\xff"), string("")),
     "user_name_ill_formed_mqtt_3_1_3_11": packet(0x10, string("MQTT"), b"\x04\x82\x00\x3c", string("x"), string(b"\xff")),
     "fixed_header_flags_mqtt_2_2_2_2": packet(0x11, connect("x")[2:]),
+    "surplus_mqtt_3_1_4_1": packet(0x10, connect("x")[2:], b"surplus"),
+    "will_topic_empty_mqtt_4_7_3_1": connect("x", will=Will("", b"")),
+    "will_topic_with_wildcard_mqtt_4_7_1_1": connect("x", will=Will("a/#", b"")),
     "truncated_mqtt_3_1_4_1": packet(0x10, string("MQTT"), b"\x04\x02"),
     "client_id_longer_than_packet_mqtt_3_1_4_1": packet(0x10, string("MQTT"), b"\x04\x02\x00\x3c\x00\x09abc"),
     "empty_mqtt_3_1_4_1": packet(0x10),

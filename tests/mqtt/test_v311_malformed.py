@@ -39,6 +39,12 @@ VIOLATIONS = {
     "pingreq_flags_mqtt_2_2_2_2": packet(0xC1),
     "disconnect_flags_mqtt_2_2_2_2": packet(0xE1),
     "remaining_length_of_five_bytes_mqtt_2_2_3": b"\x30\xff\xff\xff\xff\x01",
+    "puback_surplus_mqtt_2_2_3": packet(0x40, b"\x00\x01\x00"),
+    "pubrel_surplus_mqtt_2_2_3": packet(0x62, b"\x00\x01\x00"),
+    "pingreq_surplus_mqtt_2_2_3": packet(0xC0, b"\x00"),
+    "disconnect_surplus_mqtt_2_2_3": packet(0xE0, b"\x00"),
+    "subscribe_surplus_mqtt_3_8_3_3": packet(0x82, b"\x00\x01", string("t"), b"\x00\x00"),
+    "unsubscribe_surplus_mqtt_3_10_3_1": packet(0xA2, b"\x00\x01", string("t"), b"\x00"),
     "type_0_mqtt_2_2_1": packet(0x00),
     "type_15_mqtt_2_2_1": packet(0xF0),
     "connack_mqtt_2_2_1": packet(0x20, b"\x00\x00"),
@@ -48,7 +54,8 @@ VIOLATIONS = {
 }
 
 MOSQUITTO_LETS_PASS = (
-    "publish_dup_at_qos_0", "puback_flags", "pingreq_flags", "suback_mqtt", "unsuback_mqtt", "pingresp_mqtt"
+    "publish_dup_at_qos_0", "puback_flags", "puback_surplus", "pubrel_surplus", "pingreq_flags", "pingreq_surplus",
+    "suback_mqtt", "unsuback_mqtt", "pingresp_mqtt",
 )  # fmt: skip
 
 

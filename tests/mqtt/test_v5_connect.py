@@ -91,6 +91,9 @@ MALFORMED_CONNECTS = {
     "property_cut_off_mqtt_2_2_2_2": (connect(properties=b"\x11\x00\x00"), 0x81),
     "property_length_too_long_mqtt_2_2_2_1": (packet(0x10, string("MQTT"), b"\x05\x02\x00\x3c\x7f", string("x")), 0x81),
     "will_delay_twice_mqtt_3_1_3_2_2": (connect(WILL, payload=string("x") + b"\x0a" + b"\x18\x00\x00\x00\x01" * 2 + string("w") + string("")), 0x82),
+    "surplus_mqtt_3_1_4_1": (connect(payload=string("x") + b"surplus"), 0x81),
+    "will_topic_empty_mqtt_4_7_3_1": (connect(WILL, payload=string("x") + b"\x00" + string("") + string("")), 0x90),
+    "will_topic_with_wildcard_mqtt_4_7_0_1": (connect(WILL, payload=string("x") + b"\x00" + string("a/+") + string("")), 0x90),
     "truncated_mqtt_3_1_4_1": (packet(0x10, string("MQTT"), b"\x05\x02\x00"), 0x81),
 }  # fmt: skip
 

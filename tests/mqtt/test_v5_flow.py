@@ -1,12 +1,10 @@
 """MQTT 5: receive maximum in both directions, and maximum packet size. Clauses are those of the MQTT 5 standard."""
 
-import mqtt5
 import pytest
 from mqtt5 import PubAckPacket, PubCompPacket, PublishPacket, PubRecPacket, PubRecReasonCode, PubRelPacket, QoS
 
 from tests.mqtt.client5 import Client5
 from tests.mqtt.dial import Dial, unique
-from tests.mqtt.raw import packet
 from tests.mqtt.servers import mosquitto_departs, skip_on_mosquitto
 
 
@@ -186,29 +184,3 @@ def test_retained_packet_beyond_the_maximum_is_not_sent_mqtt_3_1_2_25(dial: Dial
     publisher.publish(topic, b"y" * 101, 1, retain=True)
     small.subscribe(topic)
     small.quiet()
-
-
-def test_packet_beyond_the_servers_maximum_is_refused_mqtt_3_2_2_15(dial: Dial) -> None:
-    """The fixed header tells; the server need not wait for the rest."""
-    bystander, client = dial.v5(), dial.v5()
-    limit = client.connack.max_packet_size
-    assert limit is not None, "a server without a limit would take 256 MB"
-    too_long = packet(0x30, bytes(limit))
-    client.send(too_long[:10])
-    client.refused(0x95)
-    bystander.quiet()
-
-
-def test_packet_of_the_servers_maximum_is_taken_mqtt_3_2_2_15(dial: Dial, topic: str) -> None:
-    client, subscriber = dial.v5(), dial.v5()
-    subscriber.subscribe(topic)
-    limit = client.connack.max_packet_size
-    assert limit is not None
-    if limit > 32_000_000:
-        pytest.skip(f"the limit is {limit} bytes: too much for a test")
-    overhead = len(PublishPacket(topic, bytes(limit // 2)).write()) - limit // 2
-    message = PublishPacket(topic, bytes(limit - overhead)).write()
-    assert len(message) == limit
-    client.send(message)
-    assert len(subscriber.expect(mqtt5.PublishPacket).payload) == limit - overhead
-    client.quiet()

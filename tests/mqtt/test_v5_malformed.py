@@ -71,6 +71,9 @@ ERRORS: dict[str, tuple[bytes, tuple[int, ...]]] = {
     "disconnect_expiry_twice_mqtt_3_14_2_2_2": (packet(0xE0, b"\x00\x0a" + b"\x11\x00\x00\x00\x00" * 2), EITHER),
     "auth_flags_mqtt_3_15_1_1": (packet(0xF1), (MALFORMED,)),
     "remaining_length_of_five_bytes_mqtt_1_5_5": (b"\x30\xff\xff\xff\xff\x01", (MALFORMED,)),
+    "pingreq_surplus_mqtt_3_12": (packet(0xC0, b"\x00"), EITHER),
+    "puback_surplus_mqtt_3_4_2": (packet(0x40, ID, b"\x00\x00\x00"), EITHER),
+    "subscribe_surplus_mqtt_3_8_3": (packet(0x82, ID, NO_PROPERTIES, string("t"), b"\x00\x00"), EITHER),
     "type_0_mqtt_2_1_2": (packet(0x00), EITHER),
     "connack_mqtt_2_1_2": (packet(0x20, b"\x00\x00\x00"), EITHER),
     "suback_mqtt_2_1_2": (packet(0x90, ID, b"\x00\x00"), EITHER),
@@ -80,7 +83,8 @@ ERRORS: dict[str, tuple[bytes, tuple[int, ...]]] = {
 
 MOSQUITTO_LETS_PASS = (
     "publish_dup_at_qos_0", "publish_subscription_identifier", "publish_payload_format_2", "puback_unknown_reason",
-    "puback_flags", "pubrel_unknown_reason", "pingreq_flags", "suback_mqtt", "unsuback_mqtt", "pingresp_mqtt",
+    "puback_flags", "puback_surplus", "pubrel_unknown_reason", "pingreq_flags", "pingreq_surplus", "suback_mqtt",
+    "unsuback_mqtt", "pingresp_mqtt",
 )  # fmt: skip
 
 
