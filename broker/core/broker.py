@@ -234,9 +234,8 @@ class Broker:
     def choose_codec(self, connection: Connection, version: int) -> None:
         connection.version = version
         if connection.is_wire:
-            connection.decode, connection.encode = (
-                (v5.decode, v5.encode) if version == 5 else (v311.decode, v311.encode)
-            )
+            codecs = {3: (v311.decode_31, v311.encode), 4: (v311.decode, v311.encode), 5: (v5.decode, v5.encode)}
+            connection.decode, connection.encode = codecs[version]
 
 
 def _ping(broker: Broker, connection: Connection, packet: mqtt5.PingReqPacket, now_ns: int) -> None:

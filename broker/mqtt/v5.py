@@ -5,22 +5,24 @@ import struct
 import mqtt5
 
 from broker.errors import MalformedPacketError, ProtocolError
+from broker.mqtt import text
 from broker.mqtt.frames import encoded_length
 
 _SUBSCRIPTION_OPTIONS_RESERVED = 0xC0
 
 
 def decode(frame: bytes) -> mqtt5.Packet:
+    text.check(frame)
     try:
         packet, _ = mqtt5.read(memoryview(frame))
     except (ValueError, IndexError, OverflowError) as error:
         message = str(error)
         kind = ProtocolError if "must be !=" in message or "Duplicate value" in message else MalformedPacketError
         raise kind(message) from None
-    except BaseException as error:  # the codec panics at text that is not UTF-8
+    except BaseException as error:  # a panic of the codec is no reason to end the broker
         if type(error).__name__ != "PanicException":
             raise
-        raise MalformedPacketError("text that is not UTF-8") from None
+        raise MalformedPacketError("a packet at which the codec panics") from None
     _check(packet, frame)
     return packet
 
@@ -40,9 +42,9 @@ def _connack(packet: mqtt5.ConnAckPacket) -> bytes:
         properties += struct.pack(">BH", 0x22, packet.topic_alias_max)
     if packet.session_expiry_interval is not None:
         properties += struct.pack(">BI", 0x11, packet.session_expiry_interval)
-    for identifier, text in ((0x12, packet.assigned_client_id), (0x1F, packet.reason_str)):
-        if text is not None:
-            properties += struct.pack(">BH", identifier, len(text.encode())) + text.encode()
+    for identifier, words in ((0x12, packet.assigned_client_id), (0x1F, packet.reason_str)):
+        if words is not None:
+            properties += struct.pack(">BH", identifier, len(words.encode())) + words.encode()
     if packet.server_keep_alive is not None:
         properties += struct.pack(">BH", 0x13, packet.server_keep_alive)
     if packet.max_packet_size is not None:
@@ -71,7 +73,7 @@ def _check(packet: mqtt5.Packet, frame: bytes) -> None:
             texts = _check_connect(packet, frame)
         case mqtt5.PubAckPacket() | mqtt5.PubRecPacket() | mqtt5.PubRelPacket() | mqtt5.PubCompPacket():
             _check_id(packet.packet_id)
-    if any("\0" in text for text in texts):
+    if any("\0" in words for words in texts):
         raise MalformedPacketError("text with a null character")
 
 
@@ -113,7 +115,7 @@ def _connect_flags(frame: bytes) -> int:
 def _check_options(frame: bytes, filters: list[str]) -> None:
     """The codec ignores reserved bits of the subscription options [MQTT-3.8.3-5]; they follow each filter."""
     at = len(frame)
-    for text in reversed(filters):
+    for pattern in reversed(filters):
         if frame[at - 1] & _SUBSCRIPTION_OPTIONS_RESERVED:
             raise MalformedPacketError("reserved bits of the subscription options are set")
-        at -= 3 + len(text.encode())
+        at -= 3 + len(pattern.encode())

@@ -58,22 +58,6 @@ def test_invalid_filter_is_not_granted_mqtt_4_7_1_1(dial: Dial, name: str) -> No
     bystander.quiet()
 
 
-@mosquitto_departs("it takes an invalid filter for a reason to disconnect, so the others are not granted")
-def test_invalid_filter_does_not_spoil_the_others_mqtt_3_8_4_5(dial: Dial, topic: str) -> None:
-    """A server that answers 0x8F handles each filter of the packet on its own."""
-    client = dial.v5()
-    client.send(
-        packet(0x82, b"\x00\x01\x00", string(topic), b"\x01", string("a/#/b"), b"\x01", string(topic + "/b"), b"\x02")
-    )
-    answer = client.receive()
-    if isinstance(answer, mqtt5.DisconnectPacket):
-        pytest.skip("the server disconnects at an invalid filter, which it may")
-    assert isinstance(answer, mqtt5.SubAckPacket)
-    assert [int(code) for code in answer.reason_codes] == [1, 0x8F, 2]
-    client.publish(topic, b"x")
-    assert client.take().payload == b"x"
-
-
 @pytest.mark.parametrize("identifier", [1, 127, 128, 16384, 268_435_455])
 def test_subscription_identifier_comes_with_the_message_mqtt_3_3_4_3(dial: Dial, topic: str, identifier: int) -> None:
     client = dial.v5()
