@@ -14,6 +14,7 @@ from broker.runtime.server import Server
 from broker.runtime.settings import Settings, SettingsError, settings
 
 BAD_INPUT, MISSING = 2, 3
+GC_ALLOCATIONS = 50_000  # between two looks for garbage in circles, of which a broker makes next to none
 BACKLOG = 4096  # connections that may wait to be accepted: a crowd that reconnects after a restart
 
 
@@ -56,6 +57,7 @@ async def _serve(wanted: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     gc.collect()
     gc.freeze()  # what is there now stays: the collector need not look at it again
+    gc.set_threshold(GC_ALLOCATIONS, 50, 100)
     print(f"brokerbed broker {wanted.broker.name}: {told}", flush=True)
     await stop.wait()
     listener.close()
