@@ -19,7 +19,7 @@ class BrokerConfig:
     receive_maximum: int = 20  # messages at QoS 1 and 2 that a client may have open with us, as with Mosquitto
     inflight_max: int = 1000  # messages at QoS 1 and 2 that we have open with a client (its own maximum may be lower)
     topic_alias_maximum: int = 10  # that a client may use towards us, as with Mosquitto
-    keep_alive_max_s: int = 0  # 0: whatever the client asks for
+    keep_alive_max_s: int = 60  # of MQTT 5 clients, which can be told; 0: whatever the client asks for
     session_expiry_max_s: int = 0xFFFF_FFFF  # never
     queue_messages_max: int = 100_000  # waiting for one session
     queue_bytes_max: int = 64_000_000

@@ -15,27 +15,9 @@ class Connection:
     """`output` is what the driver writes next: bytes, or packets on a simulated network (`is_wire` False)."""
 
     __slots__ = (
-        "aliases",
-        "decode",
-        "driver",
-        "encode",
-        "inflight_max",
-        "is_blocked",
-        "is_closing",
-        "is_dirty",
-        "is_wire",
-        "keep_alive_ns",
-        "last_ns",
-        "output",
-        "packet_bytes_max",
-        "parts",
-        "parts_bytes",
-        "peer",
-        "session",
-        "user",
-        "version",
-        "wanted_bytes",
-        "will",
+        "aliases", "aliases_max", "aliases_out", "decode", "driver", "encode", "inflight_max", "is_blocked",
+        "is_closing", "is_dirty", "is_wire", "keep_alive_ns", "last_ns", "output", "packet_bytes_max", "parts",
+        "parts_bytes", "peer", "session", "user", "version", "wanted_bytes", "will",
     )  # fmt: skip
 
     def __init__(self, now_ns: int, is_wire: bool, peer: str) -> None:
@@ -57,6 +39,8 @@ class Connection:
         self.is_blocked = False  # the other side does not read fast enough
         self.is_closing = False  # to be closed as soon as the output is written
         self.aliases: dict[int, str] = {}  # topic aliases that the client has set
+        self.aliases_out: dict[str, int] = {}  # topic aliases that we have set, at most `aliases_max`
+        self.aliases_max = 0
         self.inflight_max = 0  # min(our maximum, the client's receive maximum)
         self.packet_bytes_max = PACKET_BYTES_ANY
         self.will: mqtt5.Will | None = None

@@ -102,8 +102,11 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
         return
     packet_id = delivery.packet_id or (session.take_id() if delivery.qos else 0)
     session.parked.pop(packet_id, None)
+    aliases = len(connection.aliases_out)
     output = _encoded(connection, delivery, packet_id, delivery.packet_id != 0, now_ns)
     if connection.is_wire and len(output) > connection.packet_bytes_max:
+        if len(connection.aliases_out) > aliases:
+            connection.aliases_out.popitem()  # the client will not hear of it
         drop(broker, session, message, delivery.qos, Reason.TOO_LARGE, now_ns)
         return
     if delivery.qos:
@@ -119,8 +122,8 @@ def _encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_du
     has_properties = (
         message.properties != NO_PROPERTIES or delivery.identifiers or message.expires_at_ns is not None
     ) and connection.version == 5
-    if has_properties or not connection.is_wire:
-        built = _packet(delivery, packet_id, is_duplicate, now_ns)
+    if has_properties or connection.aliases_max or not connection.is_wire:
+        built = _packet(connection, delivery, packet_id, is_duplicate, now_ns)
         return built.write() if connection.is_wire else built
     first = 0x30 | is_duplicate << 3 | delivery.qos << 1 | delivery.retain
     number = packet_id.to_bytes(2, "big") if delivery.qos else b""
@@ -130,17 +133,30 @@ def _encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_du
     return b"".join((start, message.head, number, properties, message.payload))
 
 
-def _packet(delivery: Delivery, packet_id: int, is_duplicate: bool, now_ns: int) -> mqtt5.PublishPacket:
+def _aliased(connection: "Connection", topic: str) -> tuple[str, int | None]:
+    """Topic and alias to send: the alias alone where the client knows it, both where it learns it."""
+    alias = connection.aliases_out.get(topic)
+    if alias is not None:
+        return "", alias
+    if len(connection.aliases_out) < connection.aliases_max:
+        alias = connection.aliases_out[topic] = len(connection.aliases_out) + 1
+    return topic, alias
+
+
+def _packet(
+    connection: "Connection", delivery: Delivery, packet_id: int, is_duplicate: bool, now_ns: int
+) -> mqtt5.PublishPacket:
     message, properties = delivery.message, delivery.message.properties
     left_s = None
     if message.expires_at_ns is not None:
         left_s = max(1, (message.expires_at_ns - now_ns + NS_PER_S - 1) // NS_PER_S)
+    topic, alias = _aliased(connection, message.topic)
     return mqtt5.PublishPacket(
-        message.topic, message.payload, qos=QOS[delivery.qos], retain=delivery.retain, packet_id=packet_id or None,
+        topic, message.payload, qos=QOS[delivery.qos], retain=delivery.retain, packet_id=packet_id or None,
         duplicate=is_duplicate, payload_format_indicator=properties.payload_format, message_expiry_interval=left_s,
         content_type=properties.content_type, response_topic=properties.response_topic,
         correlation_data=properties.correlation_data, subscription_ids=list(delivery.identifiers),
-        user_properties=list(properties.user_properties),
+        topic_alias=alias, user_properties=list(properties.user_properties),
     )  # fmt: skip
 
 

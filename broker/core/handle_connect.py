@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 NS_PER_S = 1_000_000_000
 NEVER_S = 0xFFFF_FFFF  # a session that does not expire
+ALIASES_MAX = 1000  # that we use towards one client, whatever it allows
 CLIENT_ID_BYTES_MAX = 1024  # the standard demands 23
 NORMAL, TAKEN_OVER, KEEP_ALIVE_OVER = 0x00, 0x8E, 0x8D
 
@@ -67,7 +68,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     session, is_present = _session(broker, client_id, packet.clean_start, now_ns)
     expiry_s = min(packet.session_expiry_interval, config.session_expiry_max_s)
     keep_alive_s = packet.keep_alive
-    if config.keep_alive_max_s and not 0 < keep_alive_s <= config.keep_alive_max_s:
+    if connection.version == 5 and config.keep_alive_max_s and not 0 < keep_alive_s <= config.keep_alive_max_s:
         keep_alive_s = config.keep_alive_max_s
     session.expiry_s = expiry_s
     session.expires_at_ns = None
@@ -75,6 +76,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     connection.session = session
     connection.will = packet.will
     connection.inflight_max = min(config.inflight_max, packet.receive_max)
+    connection.aliases_max = min(packet.topic_alias_max, ALIASES_MAX)
     if keep_alive_s:
         connection.keep_alive_ns = keep_alive_s * NS_PER_S * 3 // 2  # [MQTT-3.1.2-22]
         broker.at(now_ns + connection.keep_alive_ns, lambda it, due_ns: _keep_alive(broker, it, due_ns), connection)

@@ -90,7 +90,7 @@ def _pass_on(
     is_v5 = connection.version == 5
     for session in route.plain:
         to = session.connection
-        if to is None or to.is_blocked or size > to.packet_bytes_max or session.demand is not None or to.is_closing:
+        if to is None or to.is_blocked or size > to.packet_bytes_max or session.demand is not None or to.aliases_max:
             skipped.append(session)
             _not_passed_on(broker, session, run, size, count, is_v5, now_ns)
             continue

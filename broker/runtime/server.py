@@ -36,7 +36,8 @@ class Server:
             for connection in broker.dirty:
                 output = connection.output
                 connection.is_dirty = False
-                connection.driver.write(output[0] if len(output) == 1 else b"".join(output))
+                if not (connection.is_closing and connection.driver.is_closing()):  # its last words are written
+                    connection.driver.write(output[0] if len(output) == 1 else b"".join(output))
                 output.clear()
             broker.dirty.clear()
         if broker.ending:

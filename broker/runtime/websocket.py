@@ -31,6 +31,9 @@ class _WebSocket:
         self._is_closing = True
         self._wake.set()
 
+    def is_closing(self) -> bool:
+        return self._is_closing
+
     def abort(self) -> None:
         self._waiting.clear()
         self.close()

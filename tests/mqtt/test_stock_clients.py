@@ -168,15 +168,6 @@ def test_topic_alias_of_a_publisher_works(broker: Server, topic: str) -> None:
         assert [listener.line().decode() for _ in range(3)] == [f"{topic} x"] * 3
 
 
-def test_subscriber_that_allows_aliases_sees_topics(broker: Server, topic: str) -> None:
-    with Listener(
-        broker.port, "5", "-t", topic + "/#", "-D", "connect", "topic-alias-maximum", "5", "-F", "%t"
-    ) as listener:
-        for number in (1, 2, 1, 2):
-            publish(broker.port, "5", "-t", f"{topic}/{number}", "-m", "x")
-        assert [listener.line().decode() for _ in range(4)] == [f"{topic}/{number}" for number in (1, 2, 1, 2)]
-
-
 def test_will_delay_is_respected(broker: Server, dial: Dial, topic: str) -> None:
     """Told by order alone: a message published after the end of the client comes before its delayed will."""
     witness = dial.v5()

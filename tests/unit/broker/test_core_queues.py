@@ -200,3 +200,24 @@ def test_connect_must_come_in_time() -> None:
     world.wait(0.2)
     assert client.is_closed
     assert not world.broker.connections
+
+
+def test_topic_aliases_towards_a_client_that_allows_them() -> None:
+    """One alias allowed: the first topic gets it, the second never; a packet too large for the client sets none."""
+    world = World()
+    publisher, subscriber = joined(world, topic_alias_max=1, max_packet_size=60)
+    publisher.publish("too/large", b"x" * 100)
+    for topic in ("first", "first", "second", "first"):
+        publisher.publish(topic, b"x", qos=1)
+    publisher.publish("first", b"y")
+    packets = [packet for packet in subscriber.read_all() if isinstance(packet, mqtt5.PublishPacket)]
+    assert [(packet.topic, packet.topic_alias) for packet in packets] == [
+        ("first", 1), ("", 1), ("second", None), ("", 1), ("", 1),
+    ]  # fmt: skip
+
+
+def test_keep_alive_of_version_5_is_capped_and_told() -> None:
+    world = World()
+    assert Client(world, "a").connect(keep_alive=120).server_keep_alive == 60
+    assert Client(world, "b").connect(keep_alive=0).server_keep_alive == 60
+    assert Client(world, "c").connect(keep_alive=30).server_keep_alive is None
