@@ -62,6 +62,8 @@ def unsubscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Unsubs
     assert session is not None
     codes = []
     for pattern in packet.patterns:
+        if problem := filter_problem(split_share(pattern)[1]):
+            raise MalformedPacketError(problem)
         if session.subscriptions.pop(pattern, None) is None:
             codes.append(mqtt5.UnsubAckReasonCode.NO_SUBSCRIPTION_EXISTED)
             continue
