@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -49,6 +51,10 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([COMMAND, "broker", *arguments], capture_output=True, text=True, timeout=WAIT_S)
 
 
+NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the /proc of Linux")
+
+
+@NEEDS_PROC
 def test_listens_on_loopback_only_by_default() -> None:
     with broker() as running:
         assert code(talk(running.ports["mqtt"], connect_packet())) == 0
@@ -122,6 +128,7 @@ def test_port_that_is_taken_is_exit_code_3_and_one_line() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None and os.environ.get("CI") != "true", reason="needs openssl")
 def test_tls(tmp_path: Path) -> None:
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost", "-addext",
@@ -221,6 +228,7 @@ def test_log_reader_refuses_foreign_files(tmp_path: Path) -> None:
         read(tmp_path / "none", "b0")
 
 
+@NEEDS_PROC
 def test_process_needs_none_of_the_other_libraries() -> None:
     """A broker keeps its memory for messages: the command line's and the scenarios' libraries are not loaded."""
     with broker("--metrics-port", "0") as running:
