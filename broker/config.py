@@ -12,6 +12,7 @@ Demand = Callable[[], int]  # draws the next service time in nanoseconds, from a
 class BrokerConfig:
     name: str = "broker"
     id_token: str = ""  # makes assigned client ids unique over brokers and restarts, and hard to guess
+    routing: str = "identity"  # how subscriptions travel to the parent: flooding, simple or identity
     packet_bytes_max: int = 268_435_460  # incoming; the largest packet of MQTT, so that clients need not be told
     partial_bytes_max: int = 512 * 2**20  # of packets whose end has not come yet, over all connections
     connections_max: int = 50_000

@@ -22,12 +22,12 @@ FIELDS = (
     ("kind", "B"),
     ("qos", "B"),
     ("reason", "B"),
-    ("flags", "B"),  # RETAIN, DUPLICATE
+    ("flags", "B"),  # RETAIN, DUPLICATE, ADDITIONAL (sent up a link below which nobody subscribes)
 )
 RECORD = struct.Struct("<" + "".join(code for _, code in FIELDS))
 RECORDS_FILE, NAMES_FILE = "log.records", "log.names"
 MAGIC = b"brokerbed log 1\n"
-RETAIN, DUPLICATE = 1, 2
+RETAIN, DUPLICATE, ADDITIONAL = 1, 2, 4
 NAMES_MAX = 200_000  # remembered in memory; the file has all
 
 
@@ -44,6 +44,9 @@ class Kind(IntEnum):
     UNSUBSCRIBED = 10
     REJECTED = 11  # refused, and the publisher was told so
     PROTOCOL_ERROR = 12  # `subject` was disconnected for it
+    LINK_SUBSCRIBE = 13  # `topic`, a filter, was passed on to the parent; `subject` is the link, as child>parent
+    LINK_UNSUBSCRIBE = 14
+    LINK_RESYNC = 15  # either of them after a reconnection; flags say which
 
 
 class Reason(IntEnum):

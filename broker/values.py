@@ -21,7 +21,18 @@ NO_PROPERTIES = Properties()
 class Message:
     """One publication on its way through the broker; shared by all its deliveries, never changed."""
 
-    __slots__ = ("expires_at_ns", "head", "payload", "properties", "publisher", "qos", "retain", "sequence", "topic")
+    __slots__ = (
+        "expires_at_ns",
+        "head",
+        "is_additional",
+        "payload",
+        "properties",
+        "publisher",
+        "qos",
+        "retain",
+        "sequence",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -41,6 +52,7 @@ class Message:
         self.publisher = publisher  # the session it came from, for No Local
         self.properties = properties
         self.expires_at_ns = expires_at_ns
+        self.is_additional = False  # nobody at this broker or below it wants it
         self.sequence = 0  # given when it enters the broker
         self.head = len(encoded).to_bytes(2, "big") + encoded
 

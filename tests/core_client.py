@@ -115,6 +115,9 @@ class Client:
         assert isinstance(packet, mqtt5.SubAckPacket), packet
         return [int(code) for code in packet.reason_codes]
 
+    def send_unsubscribe(self, *filters: str) -> None:
+        self.send(mqtt5.UnsubscribePacket(self.take_id(), list(filters)))
+
     def publish(self, topic: str, payload: bytes = b"", qos: int = 0, **options: Any) -> None:
         packet_id = self.take_id() if qos else None
         self.send(mqtt5.PublishPacket(topic, payload, qos=QOS[qos], packet_id=packet_id, **options))

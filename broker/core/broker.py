@@ -14,7 +14,7 @@ from typing import Any
 import mqtt5
 
 from broker.config import BrokerConfig
-from broker.core import deliver, handle_connect, handle_publish, handle_subscribe
+from broker.core import deliver, handle_connect, handle_publish, handle_subscribe, overlay
 from broker.core.connection import Connection
 from broker.core.session import Session
 from broker.core.subscriptions import Subscriptions
@@ -48,6 +48,7 @@ class Broker:
         self.counters = Counters()
         self.sessions: dict[str, Session] = {}
         self.subscriptions = Subscriptions()
+        self.overlay = overlay.Overlay(self)
         self.retained: dict[str, Message] = {}
         self.connections: dict[Connection, None] = {}
         self.dirty: list[Connection] = []
@@ -162,9 +163,9 @@ class Broker:
         if self.log is not None:
             subject = connection.session.log_number if connection.session else -1
             self.log.add(now_ns, Kind.PROTOCOL_ERROR, subject, reason=error.reason_code)
-        if connection.session is None:
+        if connection.session is None and not connection.is_uplink:
             handle_connect.refuse(self, connection, error)
-        elif connection.version == 5:
+        elif connection.version == 5 and connection.session is not None:
             code = mqtt5.DisconnectReasonCode(error.reason_code)
             self.send(connection, mqtt5.DisconnectPacket(reason_code=code))
         self.end(connection)
@@ -203,7 +204,7 @@ class Broker:
                     break
                 body, stop = found
             if connection.session is None:
-                handle_connect.first_packet(self, connection, data[at:stop], now_ns)
+                self._first(connection, data[at:stop], now_ns)
             elif first == PUBLISH_QOS0 and has_fast_path:
                 stop = handle_publish.run_at_qos0(self, connection, data, at, body, stop, now_ns)
             elif first >> 4 == frames.PUBLISH:
@@ -216,13 +217,22 @@ class Broker:
             at = stop
         return at
 
+    def _first(self, connection: Connection, frame: bytes, now_ns: int) -> None:
+        if connection.is_uplink:
+            self.overlay.answered(connection, v5.decode(frame), now_ns)
+        else:
+            handle_connect.first_packet(self, connection, frame, now_ns)
+
     def _handle(self, connection: Connection, packet: mqtt5.Packet, now_ns: int) -> None:
         if connection.session is None:
+            if connection.is_uplink:
+                self.overlay.answered(connection, packet, now_ns)
+                return
             if not isinstance(packet, mqtt5.ConnectPacket):
                 raise ProtocolError("the first packet must be CONNECT")
             handle_connect.connect(self, connection, packet, now_ns)
             return
-        handler = _HANDLERS.get(type(packet))
+        handler = (_UPLINK_HANDLERS if connection.is_uplink else _HANDLERS).get(type(packet))
         if handler is None:
             raise ProtocolError(f"{type(packet).__name__} is not for a server")
         handler(self, connection, packet, now_ns)
@@ -258,4 +268,33 @@ _HANDLERS: dict[type, Callable[[Broker, Connection, Any, int], None]] = {
     mqtt5.UnsubscribePacket: handle_subscribe.unsubscribe,
     mqtt5.PingReqPacket: _ping,
     mqtt5.DisconnectPacket: handle_connect.disconnect,
+}
+
+
+def _told(
+    broker: Broker, connection: Connection, packet: mqtt5.SubAckPacket | mqtt5.UnsubAckPacket, now_ns: int
+) -> None:
+    del connection, now_ns
+    broker.overlay.acknowledged(packet.packet_id)
+
+
+def _pinged(*_: object) -> None:
+    """The parent is there; that something was received has been noted already."""
+
+
+def _dismissed(broker: Broker, connection: Connection, packet: mqtt5.DisconnectPacket, now_ns: int) -> None:
+    del packet, now_ns
+    broker.end(connection)
+
+
+_UPLINK_HANDLERS: dict[type, Callable[[Broker, Connection, Any, int], None]] = {
+    mqtt5.PublishPacket: handle_publish.packet,
+    mqtt5.PubAckPacket: deliver.acknowledged_by_client,
+    mqtt5.PubRecPacket: deliver.received_by_client,
+    mqtt5.PubRelPacket: deliver.released_by_client,
+    mqtt5.PubCompPacket: deliver.completed_by_client,
+    mqtt5.SubAckPacket: _told,
+    mqtt5.UnsubAckPacket: _told,
+    mqtt5.PingRespPacket: _pinged,
+    mqtt5.DisconnectPacket: _dismissed,
 }

@@ -16,7 +16,8 @@ class Connection:
 
     __slots__ = (
         "aliases", "aliases_max", "aliases_out", "decode", "driver", "encode", "inflight_max", "is_blocked",
-        "is_closing", "is_dirty", "is_wire", "keep_alive_ns", "last_ns", "output", "packet_bytes_max", "parts",
+        "is_closing", "is_dirty", "is_uplink",
+        "is_wire", "keep_alive_ns", "last_ns", "output", "packet_bytes_max", "parts",
         "parts_bytes", "peer", "session", "user", "version", "wanted_bytes", "will",
     )  # fmt: skip
 
@@ -35,6 +36,7 @@ class Connection:
         self.wanted_bytes = 0  # it cannot be complete before there are so many
         self.last_ns = now_ns  # when something was last received
         self.keep_alive_ns = 0  # 0: never ends
+        self.is_uplink = False  # we are the client, and the other side is our parent
         self.is_dirty = False  # it is in the broker's list of connections with output
         self.is_blocked = False  # the other side does not read fast enough
         self.is_closing = False  # to be closed as soon as the output is written

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import mqtt5
 
+from broker.core.link import NOTIFICATION
 from broker.core.session import Delivery, Session
 from broker.errors import ProtocolError
-from broker.log_record import RETAIN, Kind, Reason
+from broker.log_record import ADDITIONAL, RETAIN, Kind, Reason
 from broker.mqtt import frames
 from broker.values import NO_PROPERTIES, Message
 
@@ -112,8 +113,12 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
     if delivery.qos:
         session.inflight[packet_id] = delivery
     broker.counters.messages_delivered += 1
+    flags = RETAIN * delivery.retain
+    if session.link is not None:
+        session.link.sent[NOTIFICATION] += 1
+        flags |= ADDITIONAL * (message.is_additional and session.link.is_parent)
     if broker.log is not None:
-        _log(broker, Kind.SENT, session, message, delivery.qos, now_ns, flags=RETAIN * delivery.retain)
+        _log(broker, Kind.SENT, session, message, delivery.qos, now_ns, flags=flags)
     broker.write(connection, output)
 
 

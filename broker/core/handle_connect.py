@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import deliver, handle_publish
+from broker.core import deliver, handle_publish, handle_subscribe, overlay
 from broker.core.connection import PACKET_BYTES_ANY
+from broker.core.link import INSTANCE, LINK_ID, NAME, PATH, property_of
 from broker.core.session import Session
 from broker.errors import MalformedPacketError, MqttError, ProtocolError
 from broker.log_record import Kind, Reason
@@ -65,6 +66,9 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     if not client_id:
         broker.assigned += 1
         client_id = _assigned_id(f"{config.id_token}/{broker.assigned}")
+    is_link = client_id.startswith(LINK_ID)
+    if is_link:
+        _check_link(broker, packet)
     session, is_present = _session(broker, client_id, packet.clean_start, now_ns)
     expiry_s = min(packet.session_expiry_interval, config.session_expiry_max_s)
     keep_alive_s = packet.keep_alive
@@ -85,16 +89,20 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
         session_expiry_interval=expiry_s if expiry_s != packet.session_expiry_interval else None,
         assigned_client_id=None if packet.client_id else client_id,
         server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
-        receive_max=config.receive_maximum,
+        receive_max=overlay.WINDOW if is_link else config.receive_maximum,
         topic_alias_max=config.topic_alias_maximum,
         max_packet_size=config.packet_bytes_max if config.packet_bytes_max < PACKET_BYTES_ANY else None,
+        user_properties=[(NAME, config.name), (PATH, broker.overlay.own_path)] if is_link else [],
     )
     if connection.encode is not None and len(connection.encode(acknowledgement)) > connection.packet_bytes_max:
         broker.end(connection)  # not even this may be sent [MQTT-3.1.2-24]
         return
     broker.send(connection, acknowledgement)
+    if is_link:
+        overlay.accept_link(broker, session, packet)
     if broker.log is not None:
-        session.log_number = broker.log.number(client_id)
+        if not is_link:
+            session.log_number = broker.log.number(client_id)
         broker.log.add(now_ns, Kind.CONNECTED, session.log_number, flags=is_present)
     deliver.resume(broker, session, now_ns)
 
@@ -114,6 +122,17 @@ def _check(connection: "Connection", packet: mqtt5.ConnectPacket) -> None:
         raise MqttError(f"a client id of more than {CLIENT_ID_BYTES_MAX} bytes", 0x85)
     if packet.will is not None and (problem := topic_problem(packet.will.topic)):
         raise MalformedPacketError(f"will topic: {problem}")
+
+
+def _check_link(broker: "Broker", packet: mqtt5.ConnectPacket) -> None:
+    """A link says who it is; another live process of the same name is refused."""
+    name = property_of(packet.user_properties, NAME)
+    if name is None or packet.client_id != LINK_ID + name:
+        raise MqttError("client ids that begin with $link/ are for links between brokers", 0x85)
+    old = broker.sessions.get(packet.client_id)
+    live = old.link if old is not None and old.connection is not None else None
+    if live is not None and live.instance != property_of(packet.user_properties, INSTANCE):
+        raise MqttError(f"a child called {name} is connected already", 0x85)
 
 
 def _authenticate(broker: "Broker", packet: mqtt5.ConnectPacket) -> None:
@@ -159,7 +178,11 @@ def disconnect(broker: "Broker", connection: "Connection", packet: mqtt5.Disconn
 
 
 def connection_ended(broker: "Broker", connection: "Connection", now_ns: int) -> None:
-    if connection.session is not None and connection.session.connection is connection:
+    if connection.session is None or connection.session.connection is not connection:
+        return
+    if connection.is_uplink:
+        broker.overlay.lost(now_ns)
+    else:
         _detach(broker, connection, now_ns)
 
 
@@ -189,11 +212,7 @@ def _detach(broker: "Broker", connection: "Connection", now_ns: int) -> None:
 def end_session(broker: "Broker", session: Session, now_ns: int) -> None:
     _send_will(broker, session, now_ns)
     broker.sessions.pop(session.client_id, None)
-    for topic_filter in session.subscriptions:
-        broker.subscriptions.remove(session, topic_filter)
-        if broker.log is not None:
-            broker.log.add(now_ns, Kind.UNSUBSCRIBED, session.log_number, broker.log.number(topic_filter))
-    session.subscriptions.clear()
+    handle_subscribe.forget_all(broker, session, now_ns)
     for delivery in (*session.inflight.values(), *session.queue):
         deliver.drop(broker, session, delivery.message, delivery.qos, Reason.SESSION_ENDED, now_ns)
     session.queue.clear()

@@ -9,10 +9,11 @@ import mqtt5
 
 from broker.core.access import WRITE
 from broker.core.deliver import deliver, is_full
+from broker.core.link import NOTIFICATION, PATH_TOPIC
 from broker.core.session import Delivery, Session
 from broker.core.subscriptions import Route
 from broker.errors import MqttError, ProtocolError
-from broker.log_record import DUPLICATE, RECORD, RETAIN, Kind, Log
+from broker.log_record import ADDITIONAL, DUPLICATE, RECORD, RETAIN, Kind, Log
 from broker.mqtt import frames
 from broker.routing.filters import topic_problem
 from broker.values import Message, properties_of
@@ -39,6 +40,9 @@ def run_at_qos0(
             return stop
         payload_at += 1
     topic = broker.topics.get(raw) or _valid_topic(broker, raw)
+    if connection.is_uplink and topic == PATH_TOPIC:
+        broker.overlay.path_changed(connection, data[payload_at:stop].decode("utf-8", "replace"))
+        return stop
     if (topic[0] == "$" or broker.config.access is not None) and not _may_publish(broker, connection, topic):
         return stop
     prefix, size = data[at:payload_at], stop - at
@@ -58,8 +62,10 @@ def run_at_qos0(
         number = -1 if skipped else route.log_all
         if number < 0:
             number = _log_route(log, topic, route, skipped)
-        size = stop - payload_at
-        log.records += PACK(now_ns, first, session.log_number, route.log_topic, number, size, count, ROUTED, 0, 0, 0)
+        size, flags = stop - payload_at, ADDITIONAL * route.is_additional
+        log.records += PACK(
+            now_ns, first, session.log_number, route.log_topic, number, size, count, ROUTED, 0, 0, flags
+        )
     if route.special or route.groups:
         for number in range(count):
             start = at + number * (stop - at)
@@ -88,7 +94,11 @@ def _pass_on(
     delivered = 0
     dirty = broker.dirty
     is_v5 = connection.version == 5
+    silent = route.silent
     for session in route.plain:
+        if session in silent and session is connection.session:
+            skipped.append(session)
+            continue
         to = session.connection
         if to is None or to.is_blocked or size > to.packet_bytes_max or session.demand is not None or to.aliases_max:
             skipped.append(session)
@@ -100,6 +110,8 @@ def _pass_on(
             translated = translated or _translated(run, size, count, is_v5)
             to.output.append(translated)
         delivered += count
+        if session.link is not None:
+            session.link.sent[NOTIFICATION] += count
         if not to.is_dirty:
             to.is_dirty = True
             dirty.append(to)
@@ -291,6 +303,7 @@ def publish(broker: "Broker", message: Message, now_ns: int) -> None:
         else:
             broker.retained.pop(message.topic, None)
     route = broker.subscriptions.route(message.topic)
+    message.is_additional = route.is_additional
     for receiver in route.targets:
         target = receiver.for_publisher(message.publisher)
         if target is not None:

@@ -5,13 +5,16 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
+from broker.core import overlay
 from broker.core.access import READ
 from broker.core.deliver import deliver
+from broker.core.link import IDENTITY
 from broker.core.session import Delivery
 from broker.core.subscriptions import SHARE, Subscription, split_share
 from broker.errors import MalformedPacketError, ProtocolError
 from broker.log_record import Kind
 from broker.routing.filters import filter_problem, is_wildcard, matches
+from broker.routing.strategy import Entry
 from broker.values import Message
 
 if TYPE_CHECKING:
@@ -37,24 +40,40 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
         if code is not None:
             codes.append(code)
             continue
-        is_new = wanted.pattern not in session.subscriptions
         qos, retain_handling = int(wanted.max_qos), int(wanted.retain_handling)
         subscription = Subscription(
-            session, wanted.pattern, qos, wanted.no_local, wanted.retain_as_published,
-            packet.subscription_id or 0,
-        )  # fmt: skip
-        session.subscriptions[wanted.pattern] = subscription
-        broker.subscriptions.add(subscription)
+            session, wanted.pattern, qos, wanted.no_local, wanted.retain_as_published, packet.subscription_id or 0
+        )
+        is_new = _enter(broker, subscription, packet.user_properties, now_ns)
         codes.append(_GRANTED[qos])
-        if is_new and broker.log is not None:
-            number = broker.log.number(wanted.pattern)
-            broker.log.add(now_ns, Kind.SUBSCRIBED, session.log_number, number, qos=qos)
         is_wanted = retain_handling == ALWAYS or (retain_handling == IF_NEW and is_new)
         if is_wanted and not wanted.pattern.startswith(SHARE):
             wants_retained.append(subscription)
     broker.send(connection, mqtt5.SubAckPacket(packet.packet_id, codes))
     for subscription in wants_retained:
         _send_retained(broker, session, subscription, now_ns)
+
+
+def _enter(broker: "Broker", subscription: Subscription, properties: list[tuple[str, str]], now_ns: int) -> bool:
+    """Into the table, and on to the parent if it is new; a repeated SUBSCRIBE is no new subscription."""
+    session, topic_filter = subscription.session, subscription.filter
+    old = session.subscriptions.get(topic_filter)
+    if session.link is not None:
+        subscription.identity = overlay.identity_of(broker, session, properties)
+        entry = Entry(topic_filter, subscription.identity)
+        is_new = entry not in session.link.entries
+        session.link.entries[entry] = None
+        subscription.uses = (old.uses if old else 0) + is_new
+    else:
+        is_new = old is None
+        subscription.identity = old.identity if old else overlay.identity_of(broker, session, properties)
+    session.subscriptions[topic_filter] = subscription
+    broker.subscriptions.add(subscription)
+    if is_new:
+        _log(broker, Kind.SUBSCRIBED, session, topic_filter, subscription.qos, now_ns)
+        if (plain := overlay.plain_filter(topic_filter)) is not None:
+            broker.overlay.added(plain, subscription.identity, now_ns)
+    return is_new
 
 
 def unsubscribe(broker: "Broker", connection: "Connection", packet: mqtt5.UnsubscribePacket, now_ns: int) -> None:
@@ -64,14 +83,47 @@ def unsubscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Unsubs
     for pattern in packet.patterns:
         if problem := filter_problem(split_share(pattern)[1]):
             raise MalformedPacketError(problem)
-        if session.subscriptions.pop(pattern, None) is None:
-            codes.append(mqtt5.UnsubAckReasonCode.NO_SUBSCRIPTION_EXISTED)
-            continue
-        broker.subscriptions.remove(session, pattern)
-        codes.append(mqtt5.UnsubAckReasonCode.SUCCESS)
-        if broker.log is not None:
-            broker.log.add(now_ns, Kind.UNSUBSCRIBED, session.log_number, broker.log.number(pattern))
+        existed = _leave(broker, session, pattern, packet.user_properties, now_ns)
+        codes.append(mqtt5.UnsubAckReasonCode.SUCCESS if existed else mqtt5.UnsubAckReasonCode.NO_SUBSCRIPTION_EXISTED)
     broker.send(connection, mqtt5.UnsubAckPacket(packet.packet_id, codes))
+
+
+def _leave(
+    broker: "Broker", session: "Session", topic_filter: str, properties: list[tuple[str, str]], now_ns: int
+) -> bool:
+    """Out of the table, and the parent is told; False if there was no such subscription."""
+    subscription = session.subscriptions.get(topic_filter)
+    if subscription is None:
+        return False
+    identity = subscription.identity
+    if session.link is not None:
+        identity = overlay.identity_of(broker, session, properties)
+        if session.link.entries.pop(Entry(topic_filter, identity), 0) is not None:
+            return False
+        subscription.uses -= 1
+    if session.link is None or subscription.uses == 0:
+        del session.subscriptions[topic_filter]
+        broker.subscriptions.remove(session, topic_filter)
+    _log(broker, Kind.UNSUBSCRIBED, session, topic_filter, 0, now_ns)
+    if (plain := overlay.plain_filter(topic_filter)) is not None:
+        broker.overlay.removed(plain, identity, now_ns)
+    return True
+
+
+def forget_all(broker: "Broker", session: "Session", now_ns: int) -> None:
+    """The session ends: all its subscriptions go."""
+    if session.link is not None:
+        for topic_filter, identity in list(session.link.entries):
+            _leave(broker, session, topic_filter, [(IDENTITY, identity)], now_ns)
+        if broker.overlay.strategy.floods:
+            broker.subscriptions.remove(session, "#")
+    for topic_filter in list(session.subscriptions):
+        _leave(broker, session, topic_filter, [], now_ns)
+
+
+def _log(broker: "Broker", kind: Kind, session: "Session", topic_filter: str, qos: int, now_ns: int) -> None:
+    if broker.log is not None:
+        broker.log.add(now_ns, kind, session.log_number, broker.log.number(topic_filter), qos=qos)
 
 
 def _refusal(

@@ -10,6 +10,7 @@ from broker.values import Message
 if TYPE_CHECKING:
     from broker.config import Demand
     from broker.core.connection import Connection
+    from broker.core.link import Link
     from broker.core.subscriptions import Subscription
 
 PACKET_IDS = 65_535
@@ -31,9 +32,9 @@ class Delivery:
 
 class Session:
     __slots__ = (
-        "client_id", "connection", "demand", "expires_at_ns", "expiry_s", "inflight", "log_number", "next_id", "parked",
-        "queue",
-        "queue_bytes", "received", "service_due_ns", "service_left_ns", "subscriptions", "will", "will_due_ns",
+        "client_id", "connection", "demand", "expires_at_ns", "expiry_s", "inflight", "link", "log_number", "next_id",
+        "parked", "queue", "queue_bytes", "received", "service_due_ns", "service_left_ns", "subscriptions", "will",
+        "will_due_ns",
     )  # fmt: skip
 
     def __init__(self, client_id: str, demand: "Demand | None") -> None:
@@ -54,6 +55,7 @@ class Session:
         self.service_due_ns: int | None = None  # when the message in service is done, while connected
         self.service_left_ns: int | None = None  # how much service is left to it, while disconnected
         self.log_number = -1
+        self.link: Link | None = None  # for a session that is one end of an overlay link
 
     def take_id(self) -> int:
         """A packet id that is not in use."""

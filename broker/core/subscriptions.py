@@ -19,7 +19,7 @@ SHARE = "$share/"
 class Subscription:
     """One session's subscription to one filter."""
 
-    __slots__ = ("filter", "identifier", "no_local", "qos", "retain_as_published", "session")
+    __slots__ = ("filter", "identifier", "identity", "no_local", "qos", "retain_as_published", "session", "uses")
 
     def __init__(
         self,
@@ -36,6 +36,8 @@ class Subscription:
         self.no_local = no_local
         self.retain_as_published = retain_as_published
         self.identifier = identifier  # 0: none
+        self.identity = ""  # in the overlay
+        self.uses = 1  # by a child link: how many subscriptions below it stand behind this one
 
 
 class Target:
@@ -82,13 +84,17 @@ class SharedGroup:
 class Route:
     """Whom a topic reaches. `plain` receivers get a notification at QoS 0 just as it came."""
 
-    __slots__ = ("groups", "log_all", "log_topic", "plain", "special", "targets")
+    __slots__ = ("groups", "is_additional", "log_all", "log_topic", "plain", "silent", "special", "targets")
 
     def __init__(self, targets: list[Target], groups: list[SharedGroup]) -> None:
         self.targets = targets
         self.groups = groups
-        self.plain = tuple(target.session for target in targets if not target.no_local and not target.identifiers)
-        self.special = tuple(target for target in targets if target.no_local or target.identifiers)
+        plain = [target for target in targets if not target.identifiers and target.own is None]
+        self.plain = tuple(target.session for target in plain)
+        self.silent = frozenset(target.session for target in plain if target.no_local)  # not for what they published
+        self.special = tuple(target for target in targets if target.identifiers or target.own is not None)
+        parents = sum(target.session.link is not None and target.session.link.is_parent for target in targets)
+        self.is_additional = parents == len(targets) and not groups  # it climbs, but nobody here or below wants it
         self.log_topic = -1  # numbers in the log, given when first needed
         self.log_all = -1
 

@@ -49,6 +49,8 @@ def _connack(packet: mqtt5.ConnAckPacket) -> bytes:
         properties += struct.pack(">BH", 0x13, packet.server_keep_alive)
     if packet.max_packet_size is not None:
         properties += struct.pack(">BI", 0x27, packet.max_packet_size)
+    for name, value in packet.user_properties:
+        properties += b"\x26" + b"".join(struct.pack(">H", len(it.encode())) + it.encode() for it in (name, value))
     if packet.receive_max < 0xFFFF:
         properties += struct.pack(">BH", 0x21, packet.receive_max)
     body = bytes((packet.session_present, int(packet.reason_code))) + encoded_length(len(properties)) + properties

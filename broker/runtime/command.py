@@ -9,6 +9,7 @@ import uvloop
 
 from broker.core.broker import Broker
 from broker.log_record import Log
+from broker.runtime import uplink
 from broker.runtime.log_file import LogFile
 from broker.runtime.server import Server
 from broker.runtime.settings import Settings, SettingsError, settings
@@ -22,7 +23,7 @@ def main(arguments: list[str]) -> int:
     try:
         wanted = settings(arguments)
         uvloop.run(_serve(wanted))
-    except SettingsError as error:
+    except (SettingsError, uplink.LoopError) as error:
         print(f"brokerbed broker: {error}", file=sys.stderr)
         return BAD_INPUT
     except OSError as error:
@@ -59,10 +60,16 @@ async def _serve(wanted: Settings) -> None:
     gc.freeze()  # what is there now stays: the collector need not look at it again
     gc.set_threshold(GC_ALLOCATIONS, 50, 100)
     print(f"brokerbed broker {wanted.broker.name}: {told}", flush=True)
-    await stop.wait()
+    linking = asyncio.create_task(uplink.keep(server, *wanted.parent)) if wanted.parent is not None else None
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({stopping, linking} if linking is not None else {stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if linking is not None:
+        linking.cancel()
     listener.close()
     server.close()
     await asyncio.sleep(0)
     if writing is not None and log_file is not None:
         writing.cancel()
         await log_file.close()
+    if linking is not None and linking.done() and not linking.cancelled():
+        linking.result()  # only a loop ends it

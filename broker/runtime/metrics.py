@@ -46,9 +46,22 @@ class BrokerCollector(Collector):
             family = GaugeMetricFamily(metric, text, labels=["broker"])
             family.add_metric([name], gauge)
             yield family
+        ends = [*broker.sessions.values(), *filter(None, [broker.overlay.parent])]
+        links = [session.link for session in ends if session.link is not None]
         entries = GaugeMetricFamily("brokerbed_routing_entries", "routing table entries", labels=["broker", "scope"])
-        entries.add_metric([name, "local"], broker.subscriptions.count)
+        remote = sum(len(link.entries) for link in links)
+        entries.add_metric(
+            [name, "local"], sum(len(it.subscriptions) for it in broker.sessions.values() if not it.link)
+        )
+        entries.add_metric([name, "remote"], remote)
         yield entries
+        sent = CounterMetricFamily(
+            "brokerbed_link_messages", "sent over overlay links", labels=["broker", "peer", "kind"]
+        )
+        for link in links:
+            for kind, value in link.sent.items():
+                sent.add_metric([name, link.peer, kind], value)
+        yield sent
 
     def _waiting(self) -> int:
         return sum(len(session.queue) for session in self._broker.sessions.values())

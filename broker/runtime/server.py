@@ -68,21 +68,26 @@ class Server:
 
 
 class Wire(asyncio.Protocol):
-    """One TCP connection."""
+    """One TCP connection, from a client or to our parent."""
 
-    __slots__ = ("_connection", "_server")
+    __slots__ = ("_connection", "_parent", "_server", "gone")
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, parent: str | None = None) -> None:
         self._server = server
+        self._parent = parent  # host:port of our parent, if this is the link to it
         self._connection: Connection | None = None
+        self.gone = asyncio.Event() if parent is not None else None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         wire = cast("asyncio.Transport", transport)
         wire.set_write_buffer_limits(high=OUTPUT_BYTES_MAX, low=OUTPUT_BYTES_LOW)
-        peer = wire.get_extra_info("peername")
-        connection = self._server.broker.opened(self._server.now_ns(), peer=f"{peer[0]}:{peer[1]}" if peer else "")
+        address = wire.get_extra_info("peername")
+        peer = self._parent or (f"{address[0]}:{address[1]}" if address else "")
+        connection = self._server.broker.opened(self._server.now_ns(), peer=peer)
         connection.driver = wire
         self._connection = connection
+        if self._parent is not None:
+            self._server.broker.overlay.dialled(connection)
         self._server.flush()
 
     def data_received(self, data: bytes) -> None:
@@ -107,3 +112,5 @@ class Wire(asyncio.Protocol):
         assert self._connection is not None
         self._server.broker.lost(self._connection, self._server.now_ns())
         self._server.flush()
+        if self.gone is not None:
+            self.gone.set()

@@ -3,6 +3,7 @@
 import argparse
 import ipaddress
 import random
+import re
 import secrets
 import ssl
 import tomllib
@@ -13,10 +14,12 @@ from typing import Any
 from broker.config import BrokerConfig, Demand
 from broker.core.access import AccessError, parse_access, parse_users
 from broker.laws import LAWS, sampler
+from broker.routing.registry import STRATEGIES
 
 NS_PER_S = 1_000_000_000
-_NOT_LIMITS = ("name", "id_token", "service_in", "session_service", "users", "access", "allow_anonymous")
+_NOT_LIMITS = ("name", "routing", "id_token", "service_in", "session_service", "users", "access", "allow_anonymous")
 LIMITS = {field.name: field for field in fields(BrokerConfig) if field.name not in _NOT_LIMITS}
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # as in scenarios
 KEYS = ("allow_anonymous", "password_file", "access_file", "tls_cert", "tls_key", "limits", "service")
 
 
@@ -31,6 +34,7 @@ class Settings:
     ws_port: int | None
     metrics_port: int | None
     data: Path | None
+    parent: tuple[str, int] | None
     tls: ssl.SSLContext | None
     broker: BrokerConfig
 
@@ -44,6 +48,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--port", type=int, default=1883, metavar="N", help="TCP port (default %(default)s; 0: any)")
     options.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default %(default)s)")
     options.add_argument("--name", default="broker", metavar="B", help="name of this broker in log and metrics")
+    options.add_argument("--parent", metavar="HOST:PORT", help="the broker above this one in the tree")
+    options.add_argument("--routing", choices=sorted(STRATEGIES), default="identity", help="default %(default)s")
     options.add_argument("--config", type=Path, metavar="FILE", help="more settings, see docs/broker.md")
     options.add_argument("--data", type=Path, metavar="DIR", help="keep the message log in this folder")
     options.add_argument("--ws-port", type=int, metavar="N", help="also listen for WebSockets on this port")
@@ -66,7 +72,8 @@ def settings(arguments: list[str]) -> Settings:
     service = given.get("service", {})
     stream = random.Random(service.get("seed", 1))  # noqa: S311  # emulated service, not a secret
     config = BrokerConfig(
-        name=options.name,
+        name=_name(options.name),
+        routing=options.routing,
         id_token=secrets.token_hex(16),
         users=users,
         access=access,
@@ -80,7 +87,23 @@ def settings(arguments: list[str]) -> Settings:
         **_limits(options.config, given.get("limits", {})),
     )
     tls = _tls(options.config, folder, given)
-    return Settings(options.host, options.port, options.ws_port, options.metrics_port, options.data, tls, config)
+    parent = _parent(options.parent) if options.parent else None
+    return Settings(
+        options.host, options.port, options.ws_port, options.metrics_port, options.data, parent, tls, config
+    )
+
+
+def _name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise SettingsError(f"--name: a broker's name has up to 64 letters, digits, - and _, not {name!r}")
+    return name
+
+
+def _parent(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise SettingsError(f"--parent must be HOST:PORT, like 127.0.0.1:1883, not {text}")
+    return host.strip("[]"), int(port)
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -1,0 +1,231 @@
+"""A broker's place in the tree: what it tells its parent, and the link on which it does so.
+
+The parent is one more session of this broker, subscribed to everything but what it sent itself (No Local); so what
+waits for a cut parent link is a session queue like any other. A child's link is an ordinary session at the parent,
+and its subscriptions are the routing entries. Interest that changes while the link is down is not queued: on
+reconnection the difference between what the parent knows and what it should know travels, and counts as resync.
+"""
+
+from typing import TYPE_CHECKING
+
+import mqtt5
+
+from broker.core import deliver
+from broker.core.link import (
+    IDENTITY,
+    INSTANCE,
+    LINK_ID,
+    NAME,
+    PATH,
+    PATH_TOPIC,
+    RESYNC,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    Link,
+    property_of,
+)
+from broker.core.session import Session
+from broker.core.subscriptions import Subscription, split_share
+from broker.errors import ProtocolError
+from broker.log_record import Kind
+from broker.routing.registry import STRATEGIES
+from broker.routing.strategy import Entry
+
+if TYPE_CHECKING:
+    from broker.core.broker import Broker
+    from broker.core.connection import Connection
+
+NS_PER_S = 1_000_000_000
+WINDOW = 1000  # messages at QoS 1 and 2 under way on a link, in each direction
+PING_S = 10  # the child speaks at least so often, and gives up after three times that
+SESSION_S = 0xFFFF_FFFF  # a link's session waits for its child as long as it takes
+
+
+class Overlay:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.strategy = STRATEGIES[broker.config.routing]()
+        self.parent: Session | None = None
+        self.subscribed = 0  # local subscriptions so far; numbers their identities
+        self._known: dict[Entry, None] = {}  # what the parent has been told and has acknowledged
+        self._open: dict[int, tuple[Entry, bool]] = {}  # told and not acknowledged: packet id -> entry, whether added
+        self._is_first = True
+        self.path: tuple[str, ...] = ()  # our ancestors, parent first
+        self.refusal: str | None = None  # why the parent did not take us, the last time we asked
+        self.loop: str | None = None  # why the tree is none
+
+    # -- interest ---------------------------------------------------------------------------------------------
+
+    def added(self, topic_filter: str, identity: str, now_ns: int) -> None:
+        """A subscription appeared at this broker, from a client or from a child."""
+        self._tell(self.strategy.added(Entry(topic_filter, identity)), True, SUBSCRIBE, now_ns)
+
+    def removed(self, topic_filter: str, identity: str, now_ns: int) -> None:
+        self._tell(self.strategy.removed(Entry(topic_filter, identity)), False, UNSUBSCRIBE, now_ns)
+
+    def _tell(self, entry: Entry | None, is_added: bool, kind: str, now_ns: int) -> None:
+        parent = self.parent
+        if entry is None or parent is None or parent.connection is None:
+            return
+        packet_id = parent.take_id()
+        parent.parked[packet_id] = None  # until it is acknowledged
+        self._open[packet_id] = (entry, is_added)
+        properties = [(IDENTITY, entry.identity)] if entry.identity else []
+        if is_added:
+            wanted = mqtt5.TopicFilter(
+                entry.filter,
+                max_qos=mqtt5.QoS(2),
+                no_local=True,
+                retain_as_published=True,
+                retain_handling=mqtt5.RetainHandling.SEND_NEVER,
+            )
+            packet: mqtt5.Packet = mqtt5.SubscribePacket(packet_id, [wanted], user_properties=properties)
+        else:
+            packet = mqtt5.UnsubscribePacket(packet_id, [entry.filter], user_properties=properties)
+        self._broker.send(parent.connection, packet)
+        assert parent.link is not None
+        parent.link.sent[kind] += 1
+        if self._broker.log is not None:
+            log = self._broker.log
+            log.add(now_ns, _KINDS[kind], parent.log_number, log.number(entry.filter), flags=is_added)
+
+    def acknowledged(self, packet_id: int) -> None:
+        entry, is_added = self._open.pop(packet_id, (None, False))
+        if entry is None or self.parent is None:
+            return
+        self.parent.parked.pop(packet_id, None)
+        if is_added:
+            self._known[entry] = None
+        else:
+            self._known.pop(entry, None)
+
+    # -- the link to the parent -------------------------------------------------------------------------------
+
+    def dialled(self, connection: "Connection") -> None:
+        """The driver has reached the parent: introduce ourselves."""
+        config = self._broker.config
+        connection.is_uplink = True
+        self._broker.choose_codec(connection, 5)
+        connect = mqtt5.ConnectPacket(
+            LINK_ID + config.name, clean_start=self._is_first, session_expiry_interval=SESSION_S, receive_max=WINDOW,
+            keep_alive=3 * PING_S, user_properties=[(NAME, config.name), (INSTANCE, config.id_token)],
+        )  # fmt: skip
+        self._broker.send(connection, connect)
+
+    def answered(self, connection: "Connection", packet: mqtt5.Packet, now_ns: int) -> None:
+        """The parent's first packet must be a CONNACK that accepts us."""
+        if not isinstance(packet, mqtt5.ConnAckPacket) or int(packet.reason_code):
+            code = f" (reason code 0x{int(packet.reason_code):02x})" if isinstance(packet, mqtt5.ConnAckPacket) else ""
+            self.refusal = f"the parent at {connection.peer} refuses the link{code}"
+            raise ProtocolError(self.refusal)
+        self._is_first = False
+        self.refusal = None
+        name = property_of(packet.user_properties, NAME)
+        parent = self._parent(name or connection.peer)
+        if not packet.session_present:
+            self._known.clear()
+            if name is None and self.strategy.floods:  # a foreign parent must be asked for everything, once
+                everything = mqtt5.TopicFilter("#", max_qos=mqtt5.QoS(2), no_local=True, retain_as_published=True)
+                self._broker.send(connection, mqtt5.SubscribePacket(parent.take_id(), [everything]))
+        parent.connection = connection
+        connection.session = parent
+        connection.inflight_max = min(WINDOW, packet.receive_max)
+        if packet.max_packet_size is not None:
+            connection.packet_bytes_max = packet.max_packet_size
+        self._broker.at(now_ns + PING_S * NS_PER_S, self._ping, connection)
+        if self._broker.log is not None:
+            self._broker.log.add(now_ns, Kind.CONNECTED, parent.log_number)
+        self.path_changed(connection, property_of(packet.user_properties, PATH) or parent.client_id)
+        self._resynchronise(now_ns)
+        deliver.resume(self._broker, parent, now_ns)
+
+    def path_changed(self, connection: "Connection", path: str) -> None:
+        """Our ancestors, as the parent tells them; our children are told in turn. A loop ends the link for good."""
+        name = self._broker.config.name
+        new = tuple(path.split("/"))
+        if name in new:
+            circle = " -> ".join((name, *new[: new.index(name) + 1]))
+            self.loop = f"{name} is among its own ancestors ({circle}); check --parent"
+            self._broker.end(connection)
+        elif new != self.path:
+            self.path = new
+            packet = mqtt5.PublishPacket(PATH_TOPIC, self.own_path.encode())
+            for session in self._broker.sessions.values():
+                if session.link is not None and session.connection is not None:
+                    self._broker.send(session.connection, packet)
+
+    @property
+    def own_path(self) -> str:
+        return "/".join((self._broker.config.name, *self.path))
+
+    def _parent(self, name: str) -> Session:
+        """The session that stands for the parent, subscribed to all that others publish."""
+        broker = self._broker
+        if self.parent is None:
+            parent = Session(name, None)
+            parent.link = Link(name, is_parent=True)
+            self.parent = parent
+            if broker.log is not None:
+                parent.log_number = broker.log.number(f"{broker.config.name}>{name}")
+            broker.subscriptions.add(Subscription(parent, "#", 2, True, True, 0))
+        return self.parent
+
+    def lost(self, now_ns: int) -> None:
+        """What was told and not acknowledged may or may not have arrived: it will be told again."""
+        assert self.parent is not None
+        self.parent.connection = None
+        for packet_id, (entry, is_added) in self._open.items():
+            self.parent.parked.pop(packet_id, None)
+            if is_added:
+                self._known.pop(entry, None)
+            else:
+                self._known[entry] = None
+        self._open.clear()
+        if self._broker.log is not None:
+            self._broker.log.add(now_ns, Kind.DISCONNECTED, self.parent.log_number)
+
+    def _resynchronise(self, now_ns: int) -> None:
+        wanted = dict.fromkeys(self.strategy.wanted())
+        for entry in [entry for entry in self._known if entry not in wanted]:
+            self._tell(entry, False, RESYNC, now_ns)
+        for entry in wanted:
+            if entry not in self._known:
+                self._tell(entry, True, RESYNC, now_ns)
+
+    def _ping(self, connection: "Connection", now_ns: int) -> None:
+        if connection.is_closing or connection not in self._broker.connections:
+            return
+        if now_ns - connection.last_ns > 3 * PING_S * NS_PER_S:
+            self._broker.end(connection)
+            return
+        self._broker.send(connection, mqtt5.PingReqPacket())
+        self._broker.at(now_ns + PING_S * NS_PER_S, self._ping, connection)
+
+
+_KINDS = {SUBSCRIBE: Kind.LINK_SUBSCRIBE, UNSUBSCRIBE: Kind.LINK_UNSUBSCRIBE, RESYNC: Kind.LINK_RESYNC}
+
+
+def accept_link(broker: "Broker", session: Session, packet: mqtt5.ConnectPacket) -> None:
+    """At the parent: this session is a child's link."""
+    name = property_of(packet.user_properties, NAME) or ""
+    if session.link is None:
+        session.link = Link(name, is_parent=False)
+        if broker.overlay.strategy.floods:
+            broker.subscriptions.add(Subscription(session, "#", 2, True, True, 0))
+    session.link.instance = property_of(packet.user_properties, INSTANCE) or ""
+    if broker.log is not None:
+        session.log_number = broker.log.number(f"{broker.config.name}>{name}")
+
+
+def identity_of(broker: "Broker", session: Session, properties: list[tuple[str, str]]) -> str:
+    """The identity of a new subscription: given by the child that passes it on, or by us for a client's."""
+    if session.link is not None:
+        return property_of(properties, IDENTITY) or ""
+    broker.overlay.subscribed += 1
+    return f"{broker.config.name}.{broker.overlay.subscribed}"
+
+
+def plain_filter(topic_filter: str) -> str | None:
+    """The filter as it travels: without its shared group; None for one that stays on its broker."""
+    plain = split_share(topic_filter)[1]
+    return None if plain.startswith("$") else plain

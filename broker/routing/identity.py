@@ -1,0 +1,29 @@
+"""Identity-based routing: a filter travels up when its first subscription appears, and again when its last is gone.
+
+Two subscriptions are the same when their filters are the same string (Mühl et al. 2009, Sect. 2).
+"""
+
+from collections.abc import Iterable
+
+from broker.routing.strategy import Entry
+
+
+class Identity:
+    floods = False
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def added(self, entry: Entry) -> Entry | None:
+        count = self._counts[entry.filter] = self._counts.get(entry.filter, 0) + 1
+        return Entry(entry.filter) if count == 1 else None
+
+    def removed(self, entry: Entry) -> Entry | None:
+        self._counts[entry.filter] -= 1
+        if self._counts[entry.filter]:
+            return None
+        del self._counts[entry.filter]
+        return Entry(entry.filter)
+
+    def wanted(self) -> Iterable[Entry]:
+        return map(Entry, self._counts)

@@ -1,0 +1,23 @@
+"""Simple routing: every single subscription travels to the root and is stored at each broker on the way."""
+
+from collections.abc import Iterable
+
+from broker.routing.strategy import Entry
+
+
+class Simple:
+    floods = False
+
+    def __init__(self) -> None:
+        self._entries: dict[Entry, None] = {}
+
+    def added(self, entry: Entry) -> Entry | None:
+        self._entries[entry] = None
+        return entry
+
+    def removed(self, entry: Entry) -> Entry | None:
+        del self._entries[entry]
+        return entry
+
+    def wanted(self) -> Iterable[Entry]:
+        return self._entries

@@ -1,0 +1,118 @@
+"""A tree of broker cores joined in memory, with clients; links can be cut and brokers restarted."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.config import BrokerConfig
+from broker.core.broker import Broker
+from broker.core.connection import Connection
+from tests.core_client import NS_PER_S, Client
+
+
+@dataclass(eq=False)
+class Pipe:
+    """One direction of a link: what is written arrives at the other broker."""
+
+    node: "Node"
+    to: Connection
+
+
+class Node:
+    """One broker of the network; to a Client it looks like the world."""
+
+    def __init__(self, network: "Network", name: str, **config: Any) -> None:
+        self.network = network
+        self.name = name
+        self.starts = 0
+        self._config = config
+        self.start()
+
+    def start(self) -> None:
+        self.starts += 1
+        token = f"{self.name}/{self.starts}"
+        self.broker = Broker(BrokerConfig(name=self.name, id_token=token, **self._config))
+
+    @property
+    def now_ns(self) -> int:
+        return self.network.now_ns
+
+    def settle(self) -> None:
+        self.network.settle()
+
+
+class Network:
+    def __init__(self, parents: Mapping[str, str | None], **config: Any) -> None:
+        self.now_ns = NS_PER_S
+        self.parents = dict(parents)
+        self.nodes = {name: Node(self, name, **config) for name in parents}
+        self.links: dict[str, tuple[Connection, Connection]] = {}  # child -> its end, the parent's end
+        for name, parent in parents.items():
+            if parent is not None:
+                self.join(name)
+
+    def join(self, child: str) -> None:
+        parent = self.parents[child]
+        assert parent is not None
+        assert child not in self.links
+        below, above = self.nodes[child], self.nodes[parent]
+        up, down = below.broker.opened(self.now_ns, peer=parent), above.broker.opened(self.now_ns)
+        up.driver, down.driver = Pipe(above, down), Pipe(below, up)
+        self.links[child] = up, down
+        below.broker.overlay.dialled(up)
+        self.settle()
+
+    def cut(self, child: str) -> None:
+        up, down = self.links.pop(child)
+        parent = self.parents[child]
+        assert parent is not None
+        self.nodes[child].broker.lost(up, self.now_ns)
+        self.nodes[parent].broker.lost(down, self.now_ns)
+        self.settle()
+
+    def restart(self, name: str) -> None:
+        """The broker loses everything; links to it break, and its clients must come again."""
+        for child, parent in self.parents.items():
+            if name in (child, parent) and child in self.links:
+                self.cut(child)
+        self.nodes[name].start()
+
+    def client(self, node: str, client_id: str) -> Client:
+        return Client(self.nodes[node], client_id)  # type: ignore[arg-type]
+
+    def settle(self) -> None:
+        """Let everything that is under way arrive."""
+        busy = True
+        while busy:
+            busy = False
+            for node in self.nodes.values():
+                broker = node.broker
+                dirty, broker.dirty = broker.dirty, []
+                for connection in dirty:
+                    busy = True
+                    connection.is_dirty = False
+                    data, connection.output = b"".join(connection.output), []
+                    if isinstance(connection.driver, Pipe):
+                        connection.driver.node.broker.received(connection.driver.to, data, self.now_ns)
+                    else:
+                        connection.driver.inbox += data
+                ending, broker.ending = broker.ending, []
+                for connection in ending:
+                    busy = True
+                    connection.driver.is_closed = True
+                    broker.lost(connection, self.now_ns)
+
+    def sent(self, kind: str) -> dict[str, int]:
+        """Messages of a kind by link (sender>receiver), where there were any."""
+        out = {}
+        for node in self.nodes.values():
+            sessions = [*node.broker.sessions.values(), *filter(None, [node.broker.overlay.parent])]
+            for session in sessions:
+                if session.link is not None and session.link.sent[kind]:
+                    out[f"{node.name}>{session.link.peer}"] = session.link.sent[kind]
+        return out
+
+    def entries(self, node: str) -> dict[str, list[str]]:
+        """The routing entries of a broker: child -> filters."""
+        links = [session.link for session in self.nodes[node].broker.sessions.values() if session.link is not None]
+        return {link.peer: sorted(entry.filter for entry in link.entries) for link in links if link.entries}

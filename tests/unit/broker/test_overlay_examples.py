@@ -1,0 +1,155 @@
+"""Examples worked out by hand from the papers: which messages cross which links, for each routing algorithm."""
+
+import pytest
+
+from tests.core_client import FOREVER_S
+from tests.core_network import Network
+
+MUEHL = {"R": None, "B1": "R", "B2": "B1", "B3": "B1", "B4": "B1"}
+BINARY = {f"n{i}": f"n{(i - 1) // 2}" if i else None for i in range(15)}  # four levels; leaves n7 ... n14
+
+
+def test_illustration_of_muehl_identity() -> None:
+    """C1 at B2 subscribes: entries at B1 and R. C2 at B3 subscribes to the same: it ends at B1. C3 publishes at B4."""
+    network = Network(MUEHL)
+    c1, c2, c3 = network.client("B2", "C1"), network.client("B3", "C2"), network.client("B4", "C3")
+    for client in (c1, c2, c3):
+        client.connect()
+    c1.subscribe("f")
+    assert network.sent("subscribe") == {"B2>B1": 1, "B1>R": 1}
+    assert network.entries("R") == {"B1": ["f"]}
+    c2.subscribe("f")
+    assert network.sent("subscribe") == {"B2>B1": 1, "B3>B1": 1, "B1>R": 1}
+    assert network.entries("B1") == {"B2": ["f"], "B3": ["f"]}
+    c3.publish("f", b"n")
+    assert network.sent("notification") == {"B4>B1": 1, "B1>R": 1, "B1>B2": 1, "B1>B3": 1}
+    assert (c1.payloads(), c2.payloads(), c3.payloads()) == ([b"n"], [b"n"], [])
+
+
+def test_illustration_of_muehl_simple_and_flooding() -> None:
+    for routing, control, notifications in (
+        ("simple", {"B2>B1": 1, "B3>B1": 1, "B1>R": 2}, {"B4>B1": 1, "B1>R": 1, "B1>B2": 1, "B1>B3": 1}),
+        ("flooding", {}, {"B4>B1": 1, "B1>R": 1, "B1>B2": 1, "B1>B3": 1}),
+    ):
+        network = Network(MUEHL, routing=routing)
+        c1, c2, c3 = network.client("B2", "C1"), network.client("B3", "C2"), network.client("B4", "C3")
+        for client in (c1, c2, c3):
+            client.connect()
+        c1.subscribe("f")
+        c2.subscribe("f")
+        assert network.sent("subscribe") == control
+        c3.publish("f", b"n", qos=1)
+        assert network.sent("notification") == notifications
+        assert (c1.payloads(), c2.payloads()) == ([b"n"], [b"n"])
+
+
+@pytest.mark.parametrize(
+    ("leaves", "subscriptions", "notifications"),
+    [(["n7"], 3, 3), (["n7", "n8", "n11"], 7, 7), (["n7", "n8", "n9"], 6, 6)],
+)
+def test_static_example_of_van_vliet(leaves: list[str], subscriptions: int, notifications: int) -> None:
+    network = Network(BINARY)
+    subscribers = [network.client(leaf, f"c{leaf}") for leaf in leaves]
+    for subscriber in subscribers:
+        subscriber.connect()
+        subscriber.subscribe("t")
+    publisher = network.client("n0", "p")
+    publisher.connect()
+    publisher.publish("t", b"x")
+    assert sum(network.sent("subscribe").values()) == subscriptions
+    assert sum(network.sent("notification").values()) == notifications
+    assert [subscriber.payloads() for subscriber in subscribers] == [[b"x"]] * len(leaves)
+
+
+def test_static_example_of_van_vliet_flooding_sends_14() -> None:
+    network = Network(BINARY, routing="flooding")
+    publisher = network.client("n0", "p")
+    publisher.connect()
+    publisher.publish("t", b"x")
+    assert sum(network.sent("notification").values()) == 14
+    assert network.sent("subscribe") == {}
+
+
+def test_unsubscription_travels_when_the_last_is_gone() -> None:
+    network = Network({"r": None, "a": "r"})
+    one, two = network.client("a", "one"), network.client("a", "two")
+    for client in (one, two):
+        client.connect()
+        client.subscribe("x/#")
+    two.drop()
+    assert network.sent("unsubscribe") == {}
+    assert network.entries("r") == {"a": ["x/#"]}
+    one.drop()
+    assert network.sent("unsubscribe") == {"a>r": 1}
+    assert network.entries("r") == {}
+
+
+def test_dollar_topics_stay_and_a_shared_group_travels_as_its_filter() -> None:
+    network = Network({"r": None, "a": "r"})
+    client = network.client("a", "c")
+    client.connect()
+    client.subscribe("$local/x", "$share/g/jobs")
+    assert network.entries("r") == {"a": ["jobs"]}
+    client.publish("$local/x", b"here")
+    assert client.payloads() == [b"here"]
+    assert network.sent("notification") == {}
+
+
+def test_cut_link_queues_both_ways_and_resynchronises_the_difference() -> None:
+    network = Network({"r": None, "a": "r"})
+    above, below = network.client("r", "above"), network.client("a", "below")
+    for client in (above, below):
+        client.connect(expiry_s=FOREVER_S)
+        client.subscribe("both", client.client_id)
+    network.cut("a")
+    above.publish("both", b"down", qos=1)
+    below.publish("both", b"up", qos=1)
+    below.read_all()
+    below.subscribe("new")
+    below.send_unsubscribe("below")
+    network.join("a")
+    assert (above.payloads(), below.payloads()) == ([b"down", b"up"], [b"down"])
+    assert network.entries("r") == {"a": ["both", "new"]}
+    assert network.sent("resync") == {"a>r": 2}
+    assert network.sent("subscribe") == {"a>r": 2}
+
+
+def test_restart_in_the_middle_of_a_chain_restores_interest_at_every_level() -> None:
+    network = Network({"a": None, "b": "a", "c": "b"})
+    client = network.client("c", "s")
+    client.connect(expiry_s=FOREVER_S)
+    client.subscribe("t")
+    network.restart("b")
+    network.join("b")
+    network.join("c")
+    assert network.entries("a") == {"b": ["t"]}
+    assert network.entries("b") == {"c": ["t"]}
+    publisher = network.client("a", "p")
+    publisher.connect()
+    publisher.publish("t", b"x", qos=1)
+    assert client.payloads() == [b"x"]
+
+
+def test_restarted_child_leaves_no_stale_entries() -> None:
+    network = Network({"a": None, "b": "a"})
+    client = network.client("b", "s")
+    client.connect(expiry_s=FOREVER_S)
+    client.subscribe("t")
+    network.restart("b")
+    network.join("b")
+    assert network.entries("a") == {}
+
+
+def test_second_child_of_the_same_name_is_refused_and_clients_cannot_pose_as_links() -> None:
+    network = Network({"a": None, "b": "a"})
+    again = Network({"b": None}).nodes["b"]
+    again.start()  # another process, so another instance
+    connection = again.broker.opened(0)
+    again.broker.overlay.dialled(connection)
+    client = network.client("a", "")
+    client.open()
+    client.send_bytes(b"".join(connection.output))
+    code = client.read()
+    assert int(code.reason_code) == 0x85  # type: ignore[union-attr]
+    assert network.client("a", "$link/x").connect().reason_code == 0x85
+    assert network.entries("a") == {}
