@@ -13,6 +13,7 @@ class BrokerConfig:
     name: str = "broker"
     id_token: str = ""  # makes assigned client ids unique over brokers and restarts, and hard to guess
     routing: str = "identity"  # how subscriptions travel to the parent: flooding, simple or identity
+    refresh_s: float = 0.0  # every so often all interest is repeated to the parent, and what is not repeated is dropped
     packet_bytes_max: int = 268_435_460  # incoming; the largest packet of MQTT, so that clients need not be told
     partial_bytes_max: int = 512 * 2**20  # of packets whose end has not come yet, over all connections
     connections_max: int = 50_000
@@ -31,4 +32,5 @@ class BrokerConfig:
     users: Users | None = None  # None: nobody has a name, and names are not checked
     access: Access | None = None  # None: everybody may everything
     service_in: Demand | None = None  # emulated service demand at the broker's input
+    service_link: Demand | None = None  # ... at the output of every link
     session_service: Mapping[str, Demand] = field(default_factory=dict)  # ... and per client id at its session's output

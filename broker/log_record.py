@@ -46,6 +46,7 @@ class Kind(IntEnum):
     PROTOCOL_ERROR = 12  # `subject` was disconnected for it
     LINK_SUBSCRIBE = 13  # `topic`, a filter, was passed on to the parent; `subject` is the link, as child>parent
     LINK_UNSUBSCRIBE = 14
+    LINK_REFRESH = 16  # repeated, as every so often
     LINK_RESYNC = 15  # either of them after a reconnection; flags say which
 
 

@@ -102,6 +102,19 @@ class Network:
                     connection.driver.is_closed = True
                     broker.lost(connection, self.now_ns)
 
+    def wait(self, seconds: float) -> None:
+        """Let time pass, doing what becomes due on the way."""
+        end_ns = self.now_ns + round(seconds * NS_PER_S)
+        while True:
+            deadlines = [it.broker.deadline_ns for it in self.nodes.values() if it.broker.deadline_ns is not None]
+            if not deadlines or min(deadlines) > end_ns:
+                break
+            self.now_ns = max(self.now_ns, min(deadlines))
+            for node in self.nodes.values():
+                node.broker.due(self.now_ns)
+            self.settle()
+        self.now_ns = end_ns
+
     def sent(self, kind: str) -> dict[str, int]:
         """Messages of a kind by link (sender>receiver), where there were any."""
         out = {}

@@ -99,7 +99,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
         return
     broker.send(connection, acknowledgement)
     if is_link:
-        overlay.accept_link(broker, session, packet)
+        overlay.accept_link(broker, session, packet, now_ns)
     if broker.log is not None:
         if not is_link:
             session.log_number = broker.log.number(client_id)
@@ -159,7 +159,9 @@ def _session(broker: "Broker", client_id: str, clean_start: bool, now_ns: int) -
         return old, True
     if old is not None:
         end_session(broker, old, now_ns)
-    session = Session(client_id, broker.config.session_service.get(client_id))
+    config = broker.config
+    demand = config.service_link if client_id.startswith(LINK_ID) else config.session_service.get(client_id)
+    session = Session(client_id, demand)
     broker.sessions[client_id] = session
     return session, False
 

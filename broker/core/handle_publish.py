@@ -94,9 +94,9 @@ def _pass_on(
     delivered = 0
     dirty = broker.dirty
     is_v5 = connection.version == 5
-    silent = route.silent
+    sender = connection.session if route.silent else None
     for session in route.plain:
-        if session in silent and session is connection.session:
+        if session is sender and session in route.silent:
             skipped.append(session)
             continue
         to = session.connection

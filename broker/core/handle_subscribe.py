@@ -62,7 +62,7 @@ def _enter(broker: "Broker", subscription: Subscription, properties: list[tuple[
         subscription.identity = overlay.identity_of(broker, session, properties)
         entry = Entry(topic_filter, subscription.identity)
         is_new = entry not in session.link.entries
-        session.link.entries[entry] = None
+        session.link.entries[entry] = now_ns
         subscription.uses = (old.uses if old else 0) + is_new
     else:
         is_new = old is None
@@ -98,7 +98,7 @@ def _leave(
     identity = subscription.identity
     if session.link is not None:
         identity = overlay.identity_of(broker, session, properties)
-        if session.link.entries.pop(Entry(topic_filter, identity), 0) is not None:
+        if session.link.entries.pop(Entry(topic_filter, identity), None) is None:
             return False
         subscription.uses -= 1
     if session.link is None or subscription.uses == 0:
@@ -108,6 +108,14 @@ def _leave(
     if (plain := overlay.plain_filter(topic_filter)) is not None:
         broker.overlay.removed(plain, identity, now_ns)
     return True
+
+
+def drop_stale(broker: "Broker", session: "Session", before_ns: int, now_ns: int) -> None:
+    """Entries of a child that it has not repeated since then."""
+    assert session.link is not None
+    for (topic_filter, identity), renewed_ns in list(session.link.entries.items()):
+        if renewed_ns < before_ns:
+            _leave(broker, session, topic_filter, [(IDENTITY, identity)], now_ns)
 
 
 def forget_all(broker: "Broker", session: "Session", now_ns: int) -> None:

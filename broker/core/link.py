@@ -5,7 +5,8 @@ from broker.routing.strategy import Entry
 LINK_ID = "$link/"  # client ids of links begin so, and no other client may use such an id
 NAME, INSTANCE, IDENTITY, PATH = "overlay-name", "overlay-instance", "overlay-identity", "overlay-path"  # properties
 PATH_TOPIC = "$overlay/path"  # a parent tells its children of its ancestors
-NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE, RESYNC = "notification", "subscribe", "unsubscribe", "resync"
+NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE = "notification", "subscribe", "unsubscribe"  # kinds of messages on links
+REFRESH, RESYNC = "refresh", "resync"
 
 
 class Link:
@@ -15,8 +16,8 @@ class Link:
         self.peer = peer
         self.is_parent = is_parent
         self.instance = instance  # of the peer's process
-        self.entries: dict[Entry, None] = {}  # at a parent: what the child has told
-        self.sent = dict.fromkeys((NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE, RESYNC), 0)
+        self.entries: dict[Entry, int] = {}  # at a parent: what the child has told, and when it did so last
+        self.sent = dict.fromkeys((NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE, REFRESH, RESYNC), 0)
 
 
 def property_of(properties: list[tuple[str, str]], name: str) -> str | None:

@@ -6,11 +6,12 @@ and its subscriptions are the routing entries. Interest that changes while the l
 reconnection the difference between what the parent knows and what it should know travels, and counts as resync.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import deliver
+from broker.core import deliver, handle_subscribe
 from broker.core.link import (
     IDENTITY,
     INSTANCE,
@@ -18,6 +19,7 @@ from broker.core.link import (
     NAME,
     PATH,
     PATH_TOPIC,
+    REFRESH,
     RESYNC,
     SUBSCRIBE,
     UNSUBSCRIBE,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 NS_PER_S = 1_000_000_000
 WINDOW = 1000  # messages at QoS 1 and 2 under way on a link, in each direction
 PING_S = 10  # the child speaks at least so often, and gives up after three times that
+STALE_PERIODS = 3  # an entry that was not repeated for so many refreshes is dropped
 SESSION_S = 0xFFFF_FFFF  # a link's session waits for its child as long as it takes
 
 
@@ -50,6 +53,8 @@ class Overlay:
         self._known: dict[Entry, None] = {}  # what the parent has been told and has acknowledged
         self._open: dict[int, tuple[Entry, bool]] = {}  # told and not acknowledged: packet id -> entry, whether added
         self._is_first = True
+        self._refresh_ns = round(broker.config.refresh_s * NS_PER_S)
+        self._is_refreshing = False
         self.path: tuple[str, ...] = ()  # our ancestors, parent first
         self.refusal: str | None = None  # why the parent did not take us, the last time we asked
         self.loop: str | None = None  # why the tree is none
@@ -99,6 +104,31 @@ class Overlay:
         else:
             self._known.pop(entry, None)
 
+    # -- refresh ----------------------------------------------------------------------------------------------
+
+    def begin(self, now_ns: int) -> None:
+        """Called when there is a link, up or down: from now on interest is refreshed, if it is to be."""
+        if self._refresh_ns and not self._is_refreshing:
+            self._is_refreshing = True
+            self._broker.at(now_ns + self._refresh_ns, self._refresh, None)
+
+    def _refresh(self, _: None, now_ns: int) -> None:
+        """Count our interest anew, drop what children did not repeat, repeat ours: wrong tables do not last."""
+        broker = self._broker
+        for session in list(broker.sessions.values()):
+            if session.link is not None:
+                handle_subscribe.drop_stale(broker, session, now_ns - STALE_PERIODS * self._refresh_ns, now_ns)
+        self.strategy = STRATEGIES[broker.config.routing]()
+        for session in broker.sessions.values():
+            for entry in _interest(session):
+                self.strategy.added(entry)
+        wanted = dict.fromkeys(self.strategy.wanted())
+        for entry in [entry for entry in self._known if entry not in wanted]:
+            self._tell(entry, False, UNSUBSCRIBE, now_ns)
+        for entry in wanted:
+            self._tell(entry, True, REFRESH, now_ns)
+        broker.at(now_ns + self._refresh_ns, self._refresh, None)
+
     # -- the link to the parent -------------------------------------------------------------------------------
 
     def dialled(self, connection: "Connection") -> None:
@@ -135,6 +165,7 @@ class Overlay:
         self._broker.at(now_ns + PING_S * NS_PER_S, self._ping, connection)
         if self._broker.log is not None:
             self._broker.log.add(now_ns, Kind.CONNECTED, parent.log_number)
+        self.begin(now_ns)
         self.path_changed(connection, property_of(packet.user_properties, PATH) or parent.client_id)
         self._resynchronise(now_ns)
         deliver.resume(self._broker, parent, now_ns)
@@ -162,7 +193,7 @@ class Overlay:
         """The session that stands for the parent, subscribed to all that others publish."""
         broker = self._broker
         if self.parent is None:
-            parent = Session(name, None)
+            parent = Session(name, broker.config.service_link)
             parent.link = Link(name, is_parent=True)
             self.parent = parent
             if broker.log is not None:
@@ -202,11 +233,26 @@ class Overlay:
         self._broker.at(now_ns + PING_S * NS_PER_S, self._ping, connection)
 
 
-_KINDS = {SUBSCRIBE: Kind.LINK_SUBSCRIBE, UNSUBSCRIBE: Kind.LINK_UNSUBSCRIBE, RESYNC: Kind.LINK_RESYNC}
+_KINDS = {
+    SUBSCRIBE: Kind.LINK_SUBSCRIBE,
+    UNSUBSCRIBE: Kind.LINK_UNSUBSCRIBE,
+    REFRESH: Kind.LINK_REFRESH,
+    RESYNC: Kind.LINK_RESYNC,
+}
 
 
-def accept_link(broker: "Broker", session: Session, packet: mqtt5.ConnectPacket) -> None:
+def _interest(session: Session) -> Iterator[Entry]:
+    """What a client or a child wants, as it travels."""
+    entries = session.link.entries if session.link is not None else session.subscriptions.values()
+    for entry in entries:
+        identity = entry.identity
+        if (plain := plain_filter(entry.filter)) is not None:
+            yield Entry(plain, identity)
+
+
+def accept_link(broker: "Broker", session: Session, packet: mqtt5.ConnectPacket, now_ns: int) -> None:
     """At the parent: this session is a child's link."""
+    broker.overlay.begin(now_ns)
     name = property_of(packet.user_properties, NAME) or ""
     if session.link is None:
         session.link = Link(name, is_parent=False)

@@ -19,10 +19,10 @@ class Identity:
         return Entry(entry.filter) if count == 1 else None
 
     def removed(self, entry: Entry) -> Entry | None:
-        self._counts[entry.filter] -= 1
-        if self._counts[entry.filter]:
+        count = self._counts.pop(entry.filter, 0)
+        if count > 1:
+            self._counts[entry.filter] = count - 1
             return None
-        del self._counts[entry.filter]
         return Entry(entry.filter)
 
     def wanted(self) -> Iterable[Entry]:

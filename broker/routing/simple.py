@@ -16,7 +16,7 @@ class Simple:
         return entry
 
     def removed(self, entry: Entry) -> Entry | None:
-        del self._entries[entry]
+        self._entries.pop(entry, None)
         return entry
 
     def wanted(self) -> Iterable[Entry]:

@@ -17,7 +17,17 @@ from broker.laws import LAWS, sampler
 from broker.routing.registry import STRATEGIES
 
 NS_PER_S = 1_000_000_000
-_NOT_LIMITS = ("name", "routing", "id_token", "service_in", "session_service", "users", "access", "allow_anonymous")
+_NOT_LIMITS = (
+    "name",
+    "routing",
+    "id_token",
+    "service_in",
+    "service_link",
+    "session_service",
+    "users",
+    "access",
+    "allow_anonymous",
+)
 LIMITS = {field.name: field for field in fields(BrokerConfig) if field.name not in _NOT_LIMITS}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # as in scenarios
 KEYS = ("allow_anonymous", "password_file", "access_file", "tls_cert", "tls_key", "limits", "service")
@@ -79,6 +89,7 @@ def settings(arguments: list[str]) -> Settings:
         access=access,
         allow_anonymous=_anonymous(options, given.get("allow_anonymous"), users is not None),
         service_in=_demand(options.config, service.get("broker_in"), stream),
+        service_link=_demand(options.config, service.get("link"), stream),
         session_service={
             client: demand
             for client, law in service.get("sessions", {}).items()

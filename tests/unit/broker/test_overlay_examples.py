@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.core_client import FOREVER_S
+from broker.core.handle_subscribe import _enter
+from broker.core.subscriptions import Subscription
+from tests.core_client import FOREVER_S, NS_PER_S
 from tests.core_network import Network
 
 MUEHL = {"R": None, "B1": "R", "B2": "B1", "B3": "B1", "B4": "B1"}
@@ -152,4 +154,64 @@ def test_second_child_of_the_same_name_is_refused_and_clients_cannot_pose_as_lin
     code = client.read()
     assert int(code.reason_code) == 0x85  # type: ignore[union-attr]
     assert network.client("a", "$link/x").connect().reason_code == 0x85
+    assert network.entries("a") == {}
+
+
+def test_service_at_link_outputs_takes_its_time_in_both_directions() -> None:
+    """2 s at each link's output: up from b to a, then down from a to c."""
+    network = Network({"a": None, "b": "a", "c": "a"}, service_link=lambda: 2 * NS_PER_S)
+    publisher, subscriber = network.client("b", "p"), network.client("c", "s")
+    publisher.connect()
+    subscriber.connect()
+    subscriber.subscribe("t")
+    publisher.publish("t", b"0")
+    publisher.publish("t", b"1", qos=1)
+    network.wait(3.9)
+    assert subscriber.payloads() == []
+    network.wait(0.2)
+    assert subscriber.payloads() == [b"0"]
+    network.wait(2)
+    assert subscriber.payloads() == [b"1"]
+
+
+def test_refresh_repeats_all_interest_and_counts() -> None:
+    network = Network({"a": None, "b": "a", "c": "b"}, refresh_s=10.0)
+    client = network.client("c", "s")
+    client.connect()
+    client.subscribe("x", "y")
+    network.wait(35)
+    assert network.sent("refresh") == {"c>b": 6, "b>a": 6}
+    assert network.sent("subscribe") == {"c>b": 2, "b>a": 2}
+    assert network.entries("a") == {"b": ["x", "y"]}
+
+
+@pytest.mark.parametrize("routing", ["identity", "simple"])
+def test_refresh_mends_corrupted_tables_within_three_periods(routing: str) -> None:
+    """An entry is lost at a, another is invented at b and travels on: both are mended, with nobody's help."""
+    network = Network({"a": None, "b": "a", "c": "b"}, refresh_s=10.0, routing=routing)
+    client = network.client("c", "s")
+    client.connect()
+    client.subscribe("true")
+    top = network.nodes["a"].broker
+    link = top.sessions["$link/b"].link
+    assert link is not None
+    entry = next(iter(link.entries))
+    del link.entries[entry]
+    top.subscriptions.remove(top.sessions["$link/b"], "true")
+    del top.sessions["$link/b"].subscriptions["true"]
+    middle = network.nodes["b"].broker
+    forged = Subscription(middle.sessions["$link/c"], "false", 1, True, True, 0)
+    _enter(middle, forged, [], network.now_ns)
+    network.settle()
+    assert network.entries("a") == {"b": ["false"]}
+    network.wait(11)
+    assert network.entries("a") == {"b": ["false", "true"]}
+    network.wait(40)
+    assert network.entries("a") == {"b": ["true"]}
+    assert network.entries("b") == {"c": ["true"]}
+    publisher = network.client("a", "p")
+    publisher.connect()
+    publisher.publish("true", b"x", qos=1)
+    assert client.payloads() == [b"x"]
+    client.send_unsubscribe("true")
     assert network.entries("a") == {}
