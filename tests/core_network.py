@@ -16,6 +16,8 @@ class Pipe:
 
     node: "Node"
     to: Connection
+    is_held: bool = False
+    waiting: bytes = b""  # under way while the link is held; lost if it is cut
 
 
 class Node:
@@ -62,6 +64,18 @@ class Network:
         below.broker.overlay.dialled(up)
         self.settle()
 
+    def hold(self, child: str) -> None:
+        """What is sent on the link from now on does not arrive yet."""
+        for connection in self.links[child]:
+            connection.driver.is_held = True
+
+    def release(self, child: str) -> None:
+        for connection in self.links[child]:
+            pipe = connection.driver
+            data, pipe.waiting, pipe.is_held = pipe.waiting, b"", False
+            pipe.node.broker.received(pipe.to, data, self.now_ns)
+        self.settle()
+
     def cut(self, child: str) -> None:
         up, down = self.links.pop(child)
         parent = self.parents[child]
@@ -92,7 +106,9 @@ class Network:
                     busy = True
                     connection.is_dirty = False
                     data, connection.output = b"".join(connection.output), []
-                    if isinstance(connection.driver, Pipe):
+                    if isinstance(connection.driver, Pipe) and connection.driver.is_held:
+                        connection.driver.waiting += data
+                    elif isinstance(connection.driver, Pipe):
                         connection.driver.node.broker.received(connection.driver.to, data, self.now_ns)
                     else:
                         connection.driver.inbox += data

@@ -11,7 +11,7 @@ import mqtt5
 from broker.core.link import NOTIFICATION
 from broker.core.session import Delivery, Session
 from broker.errors import ProtocolError
-from broker.log_record import ADDITIONAL, RETAIN, Kind, Reason
+from broker.log_record import ADDITIONAL, DUPLICATE, RETAIN, Kind, Reason
 from broker.mqtt import frames
 from broker.values import NO_PROPERTIES, Message
 
@@ -113,8 +113,8 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
     if delivery.qos:
         session.inflight[packet_id] = delivery
     broker.counters.messages_delivered += 1
-    flags = RETAIN * delivery.retain
-    if session.link is not None:
+    flags = RETAIN * delivery.retain | DUPLICATE * (delivery.packet_id != 0)
+    if session.link is not None and delivery.packet_id == 0:  # sent again it is no other notification
         session.link.sent[NOTIFICATION] += 1
         flags |= ADDITIONAL * (message.is_additional and session.link.is_parent)
     if broker.log is not None:
