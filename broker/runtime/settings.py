@@ -9,7 +9,7 @@ import ssl
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from broker.config import BrokerConfig, Demand
 from broker.core.access import AccessError, parse_access, parse_users
@@ -49,8 +49,13 @@ class Settings:
     broker: BrokerConfig
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError(f"{message} (see {self.prog} --help)")
+
+
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
+    options = _Parser(
         prog="brokerbed broker",
         description="One MQTT broker (3.1.1 and 5).",
         epilog="Example: brokerbed broker --port 1883 --metrics-port 9100",

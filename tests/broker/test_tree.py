@@ -163,7 +163,9 @@ def test_loop_is_refused_with_one_sentence(stack: ExitStack) -> None:
     second.communicate(timeout=WAIT_S)
 
 
-@pytest.mark.parametrize("options", [["--parent", "nowhere"], ["--parent", "host:0"], ["--name", "a/b"]])
+@pytest.mark.parametrize(
+    "options", [["--parent", "nowhere"], ["--parent", "host:0"], ["--name", "a/b"], ["--prot"], ["--routing", "x"]]
+)
 def test_bad_options_are_exit_code_2_and_one_line(options: list[str]) -> None:
     done = subprocess.run([COMMAND, "broker", "--port", "0", *options], capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 2
