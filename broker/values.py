@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import mqtt5
 
+NS_PER_S = 1_000_000_000
+
 
 class Properties(NamedTuple):
     """The properties of a PUBLISH that are forwarded unchanged (section 3.3.2.3)."""

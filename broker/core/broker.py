@@ -21,9 +21,8 @@ from broker.core.subscriptions import Subscriptions
 from broker.errors import MqttError, ProtocolError
 from broker.log_record import Kind, Log, Reason
 from broker.mqtt import frames, v5, v311
-from broker.values import Message
+from broker.values import NS_PER_S, Message
 
-NS_PER_S = 1_000_000_000
 PUBACK_OK, PUBLISH_QOS0 = 0x40, 0x30
 SHORT = 0x80  # a remaining length below this is one byte; such a packet is never too large
 
@@ -58,7 +57,7 @@ class Broker:
         self.topics: dict[bytes, str] = {}  # valid topic names, by their bytes
         self.assigned = 0  # client ids given so far
         self.input_free_at_ns = 0  # the emulated service at the input is busy until then
-        self._timers: list[tuple[int, int, Callable[[Any, int], None], Any]] = []
+        self._timers: list[tuple[int, int, Action, Any]] = []
         self._timers_set = 0
 
     # -- what a driver calls ----------------------------------------------------------------------------------
@@ -67,7 +66,7 @@ class Broker:
         connection = Connection(now_ns, is_wire, peer)
         self.connections[connection] = None
         self.counters.connections_total += 1
-        self.at(now_ns + int(self.config.connect_timeout_s * NS_PER_S), self._connect_due, connection)
+        self.at(now_ns + int(self.config.connect_timeout_s * NS_PER_S), _connect_due, connection)
         if len(self.connections) > self.config.connections_max:
             self.end(connection)
         return connection
@@ -133,11 +132,11 @@ class Broker:
         """Do what is due by now."""
         while self._timers and self._timers[0][0] <= now_ns:
             due_ns, _, action, argument = heapq.heappop(self._timers)
-            action(argument, due_ns)
+            action(self, argument, due_ns)
 
     # -- what handlers call -----------------------------------------------------------------------------------
 
-    def at(self, due_ns: int, action: Callable[[Any, int], None], argument: Any) -> None:
+    def at(self, due_ns: int, action: "Action", argument: Any) -> None:
         """Timers are never cancelled: an action checks whether it is still wanted."""
         self._timers_set += 1
         heapq.heappush(self._timers, (due_ns, self._timers_set, action, argument))
@@ -219,7 +218,7 @@ class Broker:
 
     def _first(self, connection: Connection, frame: bytes, now_ns: int) -> None:
         if connection.is_uplink:
-            self.overlay.answered(connection, v5.decode(frame), now_ns)
+            self._handle(connection, v5.decode(frame), now_ns)
         else:
             handle_connect.first_packet(self, connection, frame, now_ns)
 
@@ -232,20 +231,25 @@ class Broker:
                 raise ProtocolError("the first packet must be CONNECT")
             handle_connect.connect(self, connection, packet, now_ns)
             return
-        handler = (_UPLINK_HANDLERS if connection.is_uplink else _HANDLERS).get(type(packet))
+        handler = (_FROM_PARENT if connection.is_uplink else _FROM_CLIENTS).get(type(packet))
         if handler is None:
             raise ProtocolError(f"{type(packet).__name__} is not for a server")
         handler(self, connection, packet, now_ns)
-
-    def _connect_due(self, connection: Connection, _: int) -> None:
-        if connection.session is None and connection in self.connections:
-            self.end(connection)
 
     def choose_codec(self, connection: Connection, version: int) -> None:
         connection.version = version
         if connection.is_wire:
             codecs = {3: (v311.decode_31, v311.encode), 4: (v311.decode, v311.encode), 5: (v5.decode, v5.encode)}
             connection.decode, connection.encode = codecs[version]
+
+
+Action = Callable[[Broker, Any, int], None]  # what a timer does: with what it was set for, at its due time
+
+
+def _connect_due(broker: Broker, connection: Connection, due_ns: int) -> None:
+    del due_ns
+    if connection.session is None and connection in broker.connections:
+        broker.end(connection)
 
 
 def _ping(broker: Broker, connection: Connection, packet: mqtt5.PingReqPacket, now_ns: int) -> None:
@@ -257,13 +261,18 @@ def _second_connect(*_: object) -> None:
     raise ProtocolError("a second CONNECT")  # [MQTT-3.1.0-2]
 
 
-_HANDLERS: dict[type, Callable[[Broker, Connection, Any, int], None]] = {
-    mqtt5.ConnectPacket: _second_connect,
+Handlers = dict[type, Callable[[Broker, Connection, Any, int], None]]
+
+_FROM_BOTH: Handlers = {
     mqtt5.PublishPacket: handle_publish.packet,
     mqtt5.PubAckPacket: deliver.acknowledged_by_client,
     mqtt5.PubRecPacket: deliver.received_by_client,
     mqtt5.PubRelPacket: deliver.released_by_client,
     mqtt5.PubCompPacket: deliver.completed_by_client,
+}
+_FROM_CLIENTS: Handlers = {
+    **_FROM_BOTH,
+    mqtt5.ConnectPacket: _second_connect,
     mqtt5.SubscribePacket: handle_subscribe.subscribe,
     mqtt5.UnsubscribePacket: handle_subscribe.unsubscribe,
     mqtt5.PingReqPacket: _ping,
@@ -287,12 +296,8 @@ def _dismissed(broker: Broker, connection: Connection, packet: mqtt5.DisconnectP
     broker.end(connection)
 
 
-_UPLINK_HANDLERS: dict[type, Callable[[Broker, Connection, Any, int], None]] = {
-    mqtt5.PublishPacket: handle_publish.packet,
-    mqtt5.PubAckPacket: deliver.acknowledged_by_client,
-    mqtt5.PubRecPacket: deliver.received_by_client,
-    mqtt5.PubRelPacket: deliver.released_by_client,
-    mqtt5.PubCompPacket: deliver.completed_by_client,
+_FROM_PARENT: Handlers = {
+    **_FROM_BOTH,
     mqtt5.SubAckPacket: _told,
     mqtt5.UnsubAckPacket: _told,
     mqtt5.PingRespPacket: _pinged,

@@ -13,13 +13,12 @@ from broker.core.session import Delivery, Session
 from broker.errors import ProtocolError
 from broker.log_record import ADDITIONAL, DUPLICATE, RETAIN, Kind, Reason
 from broker.mqtt import frames
-from broker.values import NO_PROPERTIES, Message
+from broker.values import NO_PROPERTIES, NS_PER_S, Message
 
 if TYPE_CHECKING:
     from broker.core.broker import Broker
     from broker.core.connection import Connection
 
-NS_PER_S = 1_000_000_000
 QOS = (mqtt5.QoS(0), mqtt5.QoS(1), mqtt5.QoS(2))
 
 
@@ -33,16 +32,14 @@ def is_full(broker: "Broker", session: Session, message: Message) -> bool:
 def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
     """Send it now if nothing stands before it, else let it wait."""
     connection = session.connection
-    if delivery.qos == 0 and session.demand is None:
-        if connection is None:
-            drop(broker, session, delivery.message, 0, Reason.OFFLINE, now_ns)
-        elif connection.is_blocked:
+    if delivery.qos == 0 and connection is None:
+        drop(broker, session, delivery.message, 0, Reason.OFFLINE, now_ns)
+        return
+    if delivery.qos == 0 and connection is not None and session.demand is None:
+        if connection.is_blocked:
             drop(broker, session, delivery.message, 0, Reason.SLOW, now_ns)
         else:
             _send(broker, session, connection, delivery, now_ns)
-        return
-    if delivery.qos == 0 and connection is None:
-        drop(broker, session, delivery.message, 0, Reason.OFFLINE, now_ns)
         return
     if (
         connection is not None
@@ -62,11 +59,7 @@ def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int)
         drop(broker, session, oldest.message, oldest.qos, Reason.QUEUE_FULL, now_ns)
     session.push(delivery)
     if broker.log is not None:
-        message = delivery.message
-        number = broker.log.number(message.topic)
-        broker.log.add(
-            now_ns, Kind.QUEUED, session.log_number, number, message.sequence, len(message.payload), delivery.qos
-        )
+        _log(broker, Kind.QUEUED, session, delivery.message, delivery.qos, now_ns)
     if session.demand is not None:
         _serve(broker, session, now_ns)
 
@@ -201,7 +194,7 @@ def _serve(broker: "Broker", session: Session, now_ns: int) -> None:
     left_ns = session.demand() if session.service_left_ns is None else session.service_left_ns
     session.service_left_ns = None
     session.service_due_ns = now_ns + left_ns
-    broker.at(session.service_due_ns, lambda it, due_ns: _served(broker, it, due_ns), session)
+    broker.at(session.service_due_ns, _served, session)
 
 
 def _served(broker: "Broker", session: Session, due_ns: int) -> None:

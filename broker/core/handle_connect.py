@@ -13,13 +13,12 @@ from broker.errors import MalformedPacketError, MqttError, ProtocolError
 from broker.log_record import Kind, Reason
 from broker.mqtt import frames
 from broker.routing.filters import topic_problem
-from broker.values import Message, properties_of
+from broker.values import NS_PER_S, Message, properties_of
 
 if TYPE_CHECKING:
     from broker.core.broker import Broker
     from broker.core.connection import Connection
 
-NS_PER_S = 1_000_000_000
 NEVER_S = 0xFFFF_FFFF  # a session that does not expire
 ALIASES_MAX = 1000  # that we use towards one client, whatever it allows
 CLIENT_ID_BYTES_MAX = 1024  # the standard demands 23
@@ -83,7 +82,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     connection.aliases_max = min(packet.topic_alias_max, ALIASES_MAX)
     if keep_alive_s:
         connection.keep_alive_ns = keep_alive_s * NS_PER_S * 3 // 2  # [MQTT-3.1.2-22]
-        broker.at(now_ns + connection.keep_alive_ns, lambda it, due_ns: _keep_alive(broker, it, due_ns), connection)
+        broker.at(now_ns + connection.keep_alive_ns, _keep_alive, connection)
     acknowledgement = mqtt5.ConnAckPacket(
         session_present=is_present and connection.version > 3,  # 3.1 had no such flag
         session_expiry_interval=expiry_s if expiry_s != packet.session_expiry_interval else None,
@@ -203,12 +202,12 @@ def _detach(broker: "Broker", connection: "Connection", now_ns: int) -> None:
         if delay_s == 0:
             _send_will(broker, session, now_ns)
         else:
-            broker.at(session.will_due_ns, lambda it, due_ns: _will_due(broker, it, due_ns), session)
+            broker.at(session.will_due_ns, _will_due, session)
     if session.expiry_s == 0:
         end_session(broker, session, now_ns)
     elif session.expiry_s != NEVER_S:
         session.expires_at_ns = now_ns + session.expiry_s * NS_PER_S
-        broker.at(session.expires_at_ns, lambda it, due_ns: _session_due(broker, it, due_ns), session)
+        broker.at(session.expires_at_ns, _session_due, session)
 
 
 def end_session(broker: "Broker", session: Session, now_ns: int) -> None:
@@ -254,7 +253,7 @@ def _keep_alive(broker: "Broker", connection: "Connection", due_ns: int) -> None
         return
     ends_ns = connection.last_ns + connection.keep_alive_ns
     if ends_ns > due_ns:
-        broker.at(ends_ns, lambda it, at_ns: _keep_alive(broker, it, at_ns), connection)
+        broker.at(ends_ns, _keep_alive, connection)
         return
     if connection.version == 5:
         broker.send(connection, mqtt5.DisconnectPacket(reason_code=mqtt5.DisconnectReasonCode(KEEP_ALIVE_OVER)))

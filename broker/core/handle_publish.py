@@ -16,13 +16,12 @@ from broker.errors import MqttError, ProtocolError
 from broker.log_record import ADDITIONAL, DUPLICATE, RECORD, RETAIN, Kind, Log
 from broker.mqtt import frames
 from broker.routing.filters import topic_problem
-from broker.values import Message, properties_of
+from broker.values import NS_PER_S, Message, properties_of
 
 if TYPE_CHECKING:
     from broker.core.broker import Broker
     from broker.core.connection import Connection
 
-NS_PER_S = 1_000_000_000
 NO_MATCHING_SUBSCRIBERS = 0x10
 PACK, ROUTED = RECORD.pack, int(Kind.ROUTED)
 TOPICS_MAX = 100_000  # topic names remembered as valid
@@ -288,11 +287,7 @@ def enter(broker: "Broker", message: Message, now_ns: int) -> None:
         publish(broker, message, now_ns)
         return
     broker.input_free_at_ns = max(now_ns, broker.input_free_at_ns) + broker.config.service_in()
-    broker.at(broker.input_free_at_ns, lambda it, due_ns: _served_at_input(broker, it, due_ns), message)
-
-
-def _served_at_input(broker: "Broker", message: Message, due_ns: int) -> None:
-    publish(broker, message, due_ns)
+    broker.at(broker.input_free_at_ns, publish, message)
 
 
 def publish(broker: "Broker", message: Message, now_ns: int) -> None:

@@ -12,10 +12,10 @@ REFRESH, RESYNC = "refresh", "resync"
 class Link:
     __slots__ = ("entries", "instance", "is_parent", "peer", "sent")
 
-    def __init__(self, peer: str, is_parent: bool, instance: str = "") -> None:
+    def __init__(self, peer: str, is_parent: bool) -> None:
         self.peer = peer
         self.is_parent = is_parent
-        self.instance = instance  # of the peer's process
+        self.instance = ""  # of the peer's process, as it says
         self.entries: dict[Entry, int] = {}  # at a parent: what the child has told, and when it did so last
         self.sent = dict.fromkeys((NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE, REFRESH, RESYNC), 0)
 

@@ -32,12 +32,12 @@ from broker.errors import ProtocolError
 from broker.log_record import Kind
 from broker.routing.registry import STRATEGIES
 from broker.routing.strategy import Entry
+from broker.values import NS_PER_S
 
 if TYPE_CHECKING:
     from broker.core.broker import Broker
     from broker.core.connection import Connection
 
-NS_PER_S = 1_000_000_000
 WINDOW = 1000  # messages at QoS 1 and 2 under way on a link, in each direction
 PING_S = 10  # the child speaks at least so often, and gives up after three times that
 STALE_PERIODS = 3  # an entry that was not repeated for so many refreshes is dropped
@@ -112,9 +112,8 @@ class Overlay:
             self._is_refreshing = True
             self._broker.at(now_ns + self._refresh_ns, self._refresh, None)
 
-    def _refresh(self, _: None, now_ns: int) -> None:
+    def _refresh(self, broker: "Broker", _: None, now_ns: int) -> None:
         """Count our interest anew, drop what children did not repeat, repeat ours: wrong tables do not last."""
-        broker = self._broker
         for session in list(broker.sessions.values()):
             if session.link is not None:
                 handle_subscribe.drop_stale(broker, session, now_ns - STALE_PERIODS * self._refresh_ns, now_ns)
@@ -122,10 +121,7 @@ class Overlay:
         for session in broker.sessions.values():
             for entry in _interest(session):
                 self.strategy.added(entry)
-        wanted = dict.fromkeys(self.strategy.wanted())
-        for entry in [entry for entry in self._known if entry not in wanted]:
-            self._tell(entry, False, UNSUBSCRIBE, now_ns)
-        for entry in wanted:
+        for entry in self._tell_unwanted(UNSUBSCRIBE, now_ns):
             self._tell(entry, True, REFRESH, now_ns)
         broker.at(now_ns + self._refresh_ns, self._refresh, None)
 
@@ -162,7 +158,7 @@ class Overlay:
         connection.inflight_max = min(WINDOW, packet.receive_max)
         if packet.max_packet_size is not None:
             connection.packet_bytes_max = packet.max_packet_size
-        self._broker.at(now_ns + PING_S * NS_PER_S, self._ping, connection)
+        self._broker.at(now_ns + PING_S * NS_PER_S, _ping, connection)
         if self._broker.log is not None:
             self._broker.log.add(now_ns, Kind.CONNECTED, parent.log_number)
         self.begin(now_ns)
@@ -216,21 +212,16 @@ class Overlay:
             self._broker.log.add(now_ns, Kind.DISCONNECTED, self.parent.log_number)
 
     def _resynchronise(self, now_ns: int) -> None:
-        wanted = dict.fromkeys(self.strategy.wanted())
-        for entry in [entry for entry in self._known if entry not in wanted]:
-            self._tell(entry, False, RESYNC, now_ns)
-        for entry in wanted:
+        for entry in self._tell_unwanted(RESYNC, now_ns):
             if entry not in self._known:
                 self._tell(entry, True, RESYNC, now_ns)
 
-    def _ping(self, connection: "Connection", now_ns: int) -> None:
-        if connection.is_closing or connection not in self._broker.connections:
-            return
-        if now_ns - connection.last_ns > 3 * PING_S * NS_PER_S:
-            self._broker.end(connection)
-            return
-        self._broker.send(connection, mqtt5.PingReqPacket())
-        self._broker.at(now_ns + PING_S * NS_PER_S, self._ping, connection)
+    def _tell_unwanted(self, kind: str, now_ns: int) -> dict[Entry, None]:
+        """Take back what the parent knows and should not; returns all that it should know."""
+        wanted = dict.fromkeys(self.strategy.wanted())
+        for entry in [entry for entry in self._known if entry not in wanted]:
+            self._tell(entry, False, kind, now_ns)
+        return wanted
 
 
 _KINDS = {
@@ -241,13 +232,22 @@ _KINDS = {
 }
 
 
+def _ping(broker: "Broker", connection: "Connection", now_ns: int) -> None:
+    if connection.is_closing or connection not in broker.connections:
+        return
+    if now_ns - connection.last_ns > 3 * PING_S * NS_PER_S:
+        broker.end(connection)
+        return
+    broker.send(connection, mqtt5.PingReqPacket())
+    broker.at(now_ns + PING_S * NS_PER_S, _ping, connection)
+
+
 def _interest(session: Session) -> Iterator[Entry]:
     """What a client or a child wants, as it travels."""
     entries = session.link.entries if session.link is not None else session.subscriptions.values()
     for entry in entries:
-        identity = entry.identity
         if (plain := plain_filter(entry.filter)) is not None:
-            yield Entry(plain, identity)
+            yield Entry(plain, entry.identity)
 
 
 def accept_link(broker: "Broker", session: Session, packet: mqtt5.ConnectPacket, now_ns: int) -> None:

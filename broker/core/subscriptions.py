@@ -121,14 +121,12 @@ class Subscriptions:
         self._exact: dict[str, _Node] = {}
         self._root = _Node()
         self._routes: dict[str, Route] = {}
-        self.count = 0
 
     def add(self, subscription: Subscription) -> None:
         group, topic_filter = split_share(subscription.filter)
         node = self._node(topic_filter, create=True)
         assert node is not None
         members = node.groups.setdefault(group, SharedGroup()).members if group else node.subscriptions
-        self.count += subscription.session not in members
         members[subscription.session] = subscription
         self._forget(topic_filter)
 
@@ -142,7 +140,6 @@ class Subscriptions:
                 del node.groups[group]
         else:
             del node.subscriptions[session]
-        self.count -= 1
         if node.is_empty:
             self._prune(topic_filter)
         self._forget(topic_filter)

@@ -49,11 +49,8 @@ class BrokerCollector(Collector):
         ends = [*broker.sessions.values(), *filter(None, [broker.overlay.parent])]
         links = [session.link for session in ends if session.link is not None]
         entries = GaugeMetricFamily("brokerbed_routing_entries", "routing table entries", labels=["broker", "scope"])
-        remote = sum(len(link.entries) for link in links)
-        entries.add_metric(
-            [name, "local"], sum(len(it.subscriptions) for it in broker.sessions.values() if not it.link)
-        )
-        entries.add_metric([name, "remote"], remote)
+        entries.add_metric([name, "local"], sum(len(it.subscriptions) for it in ends if it.link is None))
+        entries.add_metric([name, "remote"], sum(len(link.entries) for link in links))
         yield entries
         sent = CounterMetricFamily(
             "brokerbed_link_messages", "sent over overlay links", labels=["broker", "peer", "kind"]

@@ -6,11 +6,11 @@ from typing import cast
 
 from broker.core.broker import Broker
 from broker.core.connection import Connection
+from broker.values import NS_PER_S
 
 OUTPUT_BYTES_MAX = 8 * 2**20  # buffered for one connection that does not read; beyond, QoS 0 is dropped for it
 OUTPUT_BYTES_LOW = 1 * 2**20  # it counts as reading again below this
 CLOSE_S_MAX = 5.0  # for the last words to a client that is being disconnected
-NS_PER_S = 1_000_000_000
 
 
 class Server:

@@ -15,8 +15,8 @@ from broker.config import BrokerConfig, Demand
 from broker.core.access import AccessError, parse_access, parse_users
 from broker.laws import LAWS, sampler
 from broker.routing.registry import STRATEGIES
+from broker.values import NS_PER_S
 
-NS_PER_S = 1_000_000_000
 _NOT_LIMITS = (
     "name",
     "routing",
