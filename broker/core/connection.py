@@ -18,7 +18,7 @@ class Connection:
         "aliases", "aliases_max", "aliases_out", "decode", "driver", "encode", "inflight_max", "is_blocked",
         "is_closing", "is_dirty", "is_uplink",
         "is_wire", "keep_alive_ns", "last_ns", "output", "packet_bytes_max", "parts",
-        "parts_bytes", "peer", "session", "user", "version", "wanted_bytes", "will",
+        "parts_bytes", "peer", "receive_max", "session", "user", "version", "wanted_bytes", "will",
     )  # fmt: skip
 
     def __init__(self, now_ns: int, is_wire: bool, peer: str) -> None:
@@ -43,6 +43,7 @@ class Connection:
         self.aliases: dict[int, str] = {}  # topic aliases that the client has set
         self.aliases_out: dict[str, int] = {}  # topic aliases that we have set, at most `aliases_max`
         self.aliases_max = 0
+        self.receive_max = 0  # messages at QoS 2 that it may have open with us, as it was told
         self.inflight_max = 0  # min(our maximum, the client's receive maximum)
         self.packet_bytes_max = PACKET_BYTES_ANY
         self.will: mqtt5.Will | None = None

@@ -205,7 +205,11 @@ def _served(broker: "Broker", session: Session, due_ns: int) -> None:
     _serve(broker, session, due_ns)
 
 
-def interrupt_service(session: Session, now_ns: int) -> None:
+def disconnected(broker: "Broker", session: Session, now_ns: int) -> None:
+    """The session, a client's or a link's, is without a connection from now on: what is in service is interrupted."""
+    session.connection = None
+    if broker.log is not None:
+        broker.log.add(now_ns, Kind.DISCONNECTED, session.log_number)
     if session.service_due_ns is not None:
         session.service_left_ns = max(0, session.service_due_ns - now_ns)
         session.service_due_ns = None

@@ -79,6 +79,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     connection.session = session
     connection.will = packet.will
     connection.inflight_max = min(config.inflight_max, packet.receive_max)
+    connection.receive_max = overlay.WINDOW if is_link else config.receive_maximum
     connection.aliases_max = min(packet.topic_alias_max, ALIASES_MAX)
     if keep_alive_s:
         connection.keep_alive_ns = keep_alive_s * NS_PER_S * 3 // 2  # [MQTT-3.1.2-22]
@@ -88,7 +89,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
         session_expiry_interval=expiry_s if expiry_s != packet.session_expiry_interval else None,
         assigned_client_id=None if packet.client_id else client_id,
         server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
-        receive_max=overlay.WINDOW if is_link else config.receive_maximum,
+        receive_max=connection.receive_max,
         topic_alias_max=config.topic_alias_maximum,
         max_packet_size=config.packet_bytes_max if config.packet_bytes_max < PACKET_BYTES_ANY else None,
         user_properties=[(NAME, config.name), (PATH, broker.overlay.own_path)] if is_link else [],
@@ -191,10 +192,7 @@ def _detach(broker: "Broker", connection: "Connection", now_ns: int) -> None:
     """The session is without a connection from now on; it ends now, later or never."""
     session = connection.session
     assert session is not None
-    session.connection = None
-    deliver.interrupt_service(session, now_ns)
-    if broker.log is not None:
-        broker.log.add(now_ns, Kind.DISCONNECTED, session.log_number)
+    deliver.disconnected(broker, session, now_ns)
     if connection.will is not None:
         delay_s = min(connection.will.will_delay_interval, session.expiry_s)
         session.will, connection.will = connection.will, None

@@ -214,7 +214,7 @@ def _accept(
     if message.qos == 2 and packet_id in session.received:
         broker.send(connection, mqtt5.PubRecPacket(packet_id))
         return
-    if message.qos == 2 and len(session.received) >= broker.config.receive_maximum:
+    if message.qos == 2 and len(session.received) >= connection.receive_max:
         raise MqttError("more messages at QoS 2 than the receive maximum", 0x93)
     code = _refusal(broker, connection, message)
     if code == 0:

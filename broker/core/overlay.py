@@ -156,6 +156,7 @@ class Overlay:
         parent.connection = connection
         connection.session = parent
         connection.inflight_max = min(WINDOW, packet.receive_max)
+        connection.receive_max = WINDOW
         if packet.max_packet_size is not None:
             connection.packet_bytes_max = packet.max_packet_size
         self._broker.at(now_ns + PING_S * NS_PER_S, _ping, connection)
@@ -200,7 +201,7 @@ class Overlay:
     def lost(self, now_ns: int) -> None:
         """What was told and not acknowledged may or may not have arrived: it will be told again."""
         assert self.parent is not None
-        self.parent.connection = None
+        deliver.disconnected(self._broker, self.parent, now_ns)
         for packet_id, (entry, is_added) in self._open.items():
             self.parent.parked.pop(packet_id, None)
             if is_added:
@@ -208,8 +209,6 @@ class Overlay:
             else:
                 self._known[entry] = None
         self._open.clear()
-        if self._broker.log is not None:
-            self._broker.log.add(now_ns, Kind.DISCONNECTED, self.parent.log_number)
 
     def _resynchronise(self, now_ns: int) -> None:
         for entry in self._tell_unwanted(RESYNC, now_ns):

@@ -1,5 +1,6 @@
 """Examples worked out by hand from the papers: which messages cross which links, for each routing algorithm."""
 
+import mqtt5
 import pytest
 
 from broker.core.handle_subscribe import _enter
@@ -215,3 +216,41 @@ def test_refresh_mends_corrupted_tables_within_three_periods(routing: str) -> No
     assert client.payloads() == [b"x"]
     client.send_unsubscribe("true")
     assert network.entries("a") == {}
+
+
+def test_service_at_a_link_resumes_where_a_cut_interrupted_it() -> None:
+    """4 s of service; cut after 3 s, joined after 10 more: the message arrives 1 s later."""
+    network = Network({"a": None, "b": "a"}, service_link=lambda: 4 * NS_PER_S)
+    publisher, subscriber = network.client("b", "p"), network.client("a", "s")
+    publisher.connect()
+    subscriber.connect()
+    subscriber.subscribe("t")
+    publisher.publish("t", b"x", qos=1)
+    network.wait(3)
+    network.cut("b")
+    network.wait(10)
+    network.join("b")
+    network.wait(0.9)
+    assert subscriber.payloads() == []
+    network.wait(0.2)
+    assert subscriber.payloads() == [b"x"]
+
+
+@pytest.mark.parametrize(("origin", "target"), [("a", "b"), ("b", "a")])
+def test_window_of_a_link_is_its_own_in_both_directions(origin: str, target: str) -> None:
+    """A client may have 20 messages at QoS 2 open with us; a link was told 1000, and keeps to that."""
+    network = Network({"a": None, "b": "a"})
+    publisher, subscriber = network.client(origin, "p"), network.client(target, "s")
+    publisher.connect()
+    subscriber.connect()
+    subscriber.subscribe("t")
+    network.hold("b")
+    for number in range(60):
+        publisher.publish("t", b"%d" % number, qos=2)
+        publisher.payloads()
+        publisher.send(mqtt5.PubRelPacket(publisher.next_id))
+    network.release("b")
+    assert subscriber.payloads() == [b"%d" % number for number in range(60)]
+    assert "b" in network.links
+    assert network.nodes["a"].broker.counters.protocol_errors == 0
+    assert network.nodes["b"].broker.counters.protocol_errors == 0
