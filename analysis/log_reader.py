@@ -24,9 +24,16 @@ class LogError(ValueError):
 
 
 def read(folder: Path, broker: str) -> pa.Table:
-    """All events of one broker's log, in the order in which they were logged."""
-    records = _records(folder / RECORDS_FILE)
-    names, routes = _names(folder / NAMES_FILE)
+    """All events of one broker's log over all its lives, in the order in which they were logged."""
+    lives: list[pa.Table] = []
+    while (folder / RECORDS_FILE.format(len(lives) + 1)).exists() or not lives:
+        lives.append(_read_life(folder, len(lives) + 1, broker))
+    return pa.concat_tables(lives)
+
+
+def _read_life(folder: Path, number: int, broker: str) -> pa.Table:
+    records = _records(folder / RECORDS_FILE.format(number))
+    names, routes = _names(folder / NAMES_FILE.format(number))
     spelt, clients = _spelt_out(records, routes)
     lookup = pa.array([*names, None], pa.string())  # the last one for "there is none"
     events = np.array([kind.name.lower() if kind else "" for kind in map(_kind, range(256))])
@@ -34,6 +41,7 @@ def read(folder: Path, broker: str) -> pa.Table:
         "time_ns": spelt["time_ns"],
         "broker": pa.repeat(pa.scalar(broker), len(spelt)),
         "event": pa.array(events[spelt["kind"]]),
+        "origin": lookup.take(pa.array(np.where(spelt["origin"] < 0, len(names), spelt["origin"]))),
         "sequence": pa.array(spelt["sequence"], mask=spelt["sequence"] < 0),
         "client": lookup.take(pa.array(np.where(clients < 0, len(names), clients))),
         "topic": lookup.take(pa.array(np.where(spelt["topic"] < 0, len(names), spelt["topic"]))),
@@ -60,7 +68,7 @@ def _records(file: Path) -> np.ndarray:
     except OSError as error:
         raise LogError(f"{file}: {error.strerror}") from None
     if not content.startswith(MAGIC):
-        raise LogError(f"{file}: this is not a message log of brokerbed (version 1)")
+        raise LogError(f"{file}: this is not a message log of brokerbed (version 2)")
     body = memoryview(content)[len(MAGIC) :]
     whole = len(body) // RECORD.size * RECORD.size  # a broker that was killed may have written half a record
     return np.frombuffer(body[:whole], dtype=DTYPE)

@@ -7,7 +7,8 @@ EVENTS = pa.schema(
         pa.field("time_ns", pa.int64(), nullable=False),
         pa.field("broker", pa.string(), nullable=False),
         pa.field("event", pa.string(), nullable=False),  # the kinds of broker/log_record.py, `routed` spelt out
-        pa.field("sequence", pa.int64()),  # the message's number at this broker; null where the event has no message
+        pa.field("origin", pa.string()),  # where the message entered the tree; null where the event has no message
+        pa.field("sequence", pa.int64()),  # its number there: origin.sequence is its identity
         pa.field("client", pa.string()),
         pa.field("topic", pa.string()),  # or filter
         pa.field("size", pa.int32(), nullable=False),

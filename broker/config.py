@@ -11,7 +11,10 @@ Demand = Callable[[], int]  # draws the next service time in nanoseconds, from a
 @dataclass(frozen=True)
 class BrokerConfig:
     name: str = "broker"
+    incarnation: str = "1"  # how often it was started, or anything else that tells its lives apart
     id_token: str = ""  # makes assigned client ids unique over brokers and restarts, and hard to guess
+    parent_user: str | None = None  # with which it introduces itself to its parent
+    parent_password: str | None = None
     routing: str = "identity"  # how subscriptions travel to the parent: flooding, simple or identity
     refresh_s: float = 0.0  # every so often all interest is repeated to the parent, and what is not repeated is dropped
     packet_bytes_max: int = 268_435_460  # incoming; the largest packet of MQTT, so that clients need not be told

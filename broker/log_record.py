@@ -2,7 +2,8 @@
 
 A record has a fixed width, so that appending one is a single packing. Names (clients, topics) are numbered when they
 first occur; a set of receivers that a topic has is numbered as a route, so that a notification to fifty subscribers is
-one record. `count` records more of the same: messages `sequence` ... `sequence + count - 1`, alike in all but that.
+one record. `count` records more of the same: messages `sequence` ... `sequence + count - 1` of one origin,
+alike in all but that.
 The broker's driver writes both buffers to files; analysis/log_reader.py turns them into one row per event.
 """
 
@@ -13,7 +14,8 @@ from enum import IntEnum
 
 FIELDS = (
     ("time_ns", "q"),  # wall or model time of the event
-    ("sequence", "q"),  # the message's number at this broker; -1 where there is none
+    ("sequence", "q"),  # the message's number at the broker where it entered; -1 where there is none
+    ("origin", "i"),  # number of that broker's name (with its incarnation)
     ("subject", "i"),  # number of the client's name; -1 where there is none
     ("topic", "i"),  # number of the topic or filter
     ("route", "i"),  # number of the route for `routed`; else -1
@@ -22,12 +24,17 @@ FIELDS = (
     ("kind", "B"),
     ("qos", "B"),
     ("reason", "B"),
-    ("flags", "B"),  # RETAIN, DUPLICATE, ADDITIONAL (sent up a link below which nobody subscribes)
+    (
+        "flags",
+        "B",
+    ),  # see below
 )
 RECORD = struct.Struct("<" + "".join(code for _, code in FIELDS))
-RECORDS_FILE, NAMES_FILE = "log.records", "log.names"
-MAGIC = b"brokerbed log 1\n"
-RETAIN, DUPLICATE, ADDITIONAL = 1, 2, 4
+RECORDS_FILE, NAMES_FILE = "log.{}.records", "log.{}.names"  # each life of a broker has its own pair, 1, 2, ...
+MAGIC = b"brokerbed log 2\n"
+RETAIN, DUPLICATE = 1, 2
+ADDITIONAL = 4  # sent up a link below which nobody subscribes
+REPLAY = 8  # a retained message for a new subscription of a child
 NAMES_MAX = 200_000  # remembered in memory; the file has all
 
 
@@ -96,9 +103,9 @@ class Log:
 
     def add(
         self, time_ns: int, kind: int, subject: int, topic: int = -1, sequence: int = -1, size: int = 0, qos: int = 0,
-        reason: int = 0, flags: int = 0, route: int = -1, count: int = 1,
+        reason: int = 0, flags: int = 0, origin: int = -1,
     ) -> None:  # fmt: skip
-        self.records += RECORD.pack(time_ns, sequence, subject, topic, route, size, count, kind, qos, reason, flags)
+        self.records += RECORD.pack(time_ns, sequence, origin, subject, topic, -1, size, 1, kind, qos, reason, flags)
 
     def take(self) -> tuple[list[tuple[int, str]], list[tuple[int, tuple[int, ...]]], bytearray]:
         """What there is to write; the buffers are empty afterwards."""

@@ -7,6 +7,13 @@ import mqtt5
 NS_PER_S = 1_000_000_000
 
 
+class Entry(NamedTuple):
+    """One entry in a routing table. `identity` tells equal filters apart where the algorithm stores each one."""
+
+    filter: str
+    identity: str = ""
+
+
 class Properties(NamedTuple):
     """The properties of a PUBLISH that are forwarded unchanged (section 3.3.2.3)."""
 
@@ -27,10 +34,12 @@ class Message:
         "expires_at_ns",
         "head",
         "is_additional",
+        "origin",
         "payload",
         "properties",
         "publisher",
         "qos",
+        "replay_for",
         "retain",
         "sequence",
         "topic",
@@ -55,7 +64,9 @@ class Message:
         self.properties = properties
         self.expires_at_ns = expires_at_ns
         self.is_additional = False  # nobody at this broker or below it wants it
-        self.sequence = 0  # given when it enters the broker
+        self.origin = ""  # the broker at which it entered the tree, and its number there: its identity
+        self.sequence = 0
+        self.replay_for: Entry | None = None  # a retained message that answers this subscription only
         self.head = len(encoded).to_bytes(2, "big") + encoded
 
     @property

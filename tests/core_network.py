@@ -7,6 +7,7 @@ from typing import Any
 from broker.config import BrokerConfig
 from broker.core.broker import Broker
 from broker.core.connection import Connection
+from broker.log_record import FIELDS, RECORD, Kind, Log
 from tests.core_client import NS_PER_S, Client
 
 
@@ -33,7 +34,9 @@ class Node:
     def start(self) -> None:
         self.starts += 1
         token = f"{self.name}/{self.starts}"
-        self.broker = Broker(BrokerConfig(name=self.name, id_token=token, **self._config))
+        self.log = Log()
+        config = BrokerConfig(name=self.name, id_token=token, incarnation=str(self.starts), **self._config)
+        self.broker = Broker(config, self.log)
 
     @property
     def now_ns(self) -> int:
@@ -139,6 +142,19 @@ class Network:
             for session in sessions:
                 if session.link is not None and session.link.sent[kind]:
                     out[f"{node.name}>{session.link.peer}"] = session.link.sent[kind]
+        return out
+
+    def events(self, node: str, *kinds: Kind) -> list[dict[str, Any]]:
+        """What a broker logged, with names put back; notifications at QoS 0 that were passed on are of kind ROUTED."""
+        log = self.nodes[node].log
+        names: dict[int, str | None] = {-1: None, **dict(log.names)}
+        out = []
+        for values in RECORD.iter_unpack(log.records):
+            event = dict(zip((name for name, _ in FIELDS), values, strict=True))
+            for key in ("origin", "subject", "topic"):
+                event[key] = names[event[key]]
+            if event["kind"] in kinds:
+                out.append(event)
         return out
 
     def entries(self, node: str) -> dict[str, list[str]]:

@@ -16,6 +16,7 @@ import mqtt5
 from broker.config import BrokerConfig
 from broker.core import deliver, handle_connect, handle_publish, handle_subscribe, overlay
 from broker.core.connection import Connection
+from broker.core.run import V5, V311
 from broker.core.session import Session
 from broker.core.subscriptions import Subscriptions
 from broker.errors import MqttError, ProtocolError
@@ -53,7 +54,8 @@ class Broker:
         self.dirty: list[Connection] = []
         self.ending: list[Connection] = []
         self.partial_bytes = 0  # of packets whose end has not come yet
-        self.sequence = 0  # of the last message that entered
+        self.origin = f"{config.name}.{config.incarnation}"  # of messages that enter here
+        self.sequence = 0  # of the last of them
         self.topics: dict[bytes, str] = {}  # valid topic names, by their bytes
         self.assigned = 0  # client ids given so far
         self.input_free_at_ns = 0  # the emulated service at the input is busy until then
@@ -150,6 +152,23 @@ class Broker:
             connection.is_dirty = True
             self.dirty.append(connection)
 
+    def identify(self, message: Message) -> None:
+        """It enters the tree here."""
+        self.sequence += 1
+        message.origin, message.sequence = self.origin, self.sequence
+
+    def log_message(
+        self, now_ns: int, kind: Kind, subject: int, message: Message, qos: int, reason: int = 0, flags: int = 0
+    ) -> None:
+        """An event of one message, and of a session by its number, in the log if there is one."""
+        log = self.log
+        if log is not None:
+            origin, sequence = (log.number(message.origin), message.sequence) if message.origin else (-1, -1)
+            log.add(
+                now_ns, kind, subject, log.number(message.topic), sequence, len(message.payload), qos,
+                reason, flags, origin,
+            )  # fmt: skip
+
     def end(self, connection: Connection) -> None:
         """Close it once its output is written."""
         if not connection.is_closing:
@@ -238,6 +257,7 @@ class Broker:
 
     def choose_codec(self, connection: Connection, version: int) -> None:
         connection.version = version
+        connection.form = V5 if version == 5 else V311
         if connection.is_wire:
             codecs = {3: (v311.decode_31, v311.encode), 4: (v311.decode, v311.encode), 5: (v5.decode, v5.encode)}
             connection.decode, connection.encode = codecs[version]
@@ -287,8 +307,8 @@ def _told(
     broker.overlay.acknowledged(packet.packet_id)
 
 
-def _pinged(*_: object) -> None:
-    """The parent is there; that something was received has been noted already."""
+def _pinged(broker: Broker, *_: object) -> None:
+    broker.overlay.pinged()
 
 
 def _dismissed(broker: Broker, connection: Connection, packet: mqtt5.DisconnectPacket, now_ns: int) -> None:

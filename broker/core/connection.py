@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import mqtt5
 
+from broker.core.run import V311
+
 if TYPE_CHECKING:
     from broker.core.session import Session
 
@@ -15,10 +17,32 @@ class Connection:
     """`output` is what the driver writes next: bytes, or packets on a simulated network (`is_wire` False)."""
 
     __slots__ = (
-        "aliases", "aliases_max", "aliases_out", "decode", "driver", "encode", "inflight_max", "is_blocked",
-        "is_closing", "is_dirty", "is_uplink",
-        "is_wire", "keep_alive_ns", "last_ns", "output", "packet_bytes_max", "parts",
-        "parts_bytes", "peer", "receive_max", "session", "user", "version", "wanted_bytes", "will",
+        "aliases",
+        "aliases_max",
+        "aliases_out",
+        "decode",
+        "driver",
+        "encode",
+        "form",
+        "inflight_max",
+        "is_blocked",
+        "is_closing",
+        "is_dirty",
+        "is_uplink",
+        "is_wire",
+        "keep_alive_ns",
+        "last_ns",
+        "output",
+        "packet_bytes_max",
+        "parts",
+        "parts_bytes",
+        "peer",
+        "receive_max",
+        "session",
+        "user",
+        "version",
+        "wanted_bytes",
+        "will",
     )  # fmt: skip
 
     def __init__(self, now_ns: int, is_wire: bool, peer: str) -> None:
@@ -36,6 +60,7 @@ class Connection:
         self.wanted_bytes = 0  # it cannot be complete before there are so many
         self.last_ns = now_ns  # when something was last received
         self.keep_alive_ns = 0  # 0: never ends
+        self.form = V311  # of notifications at QoS 0 in and out
         self.is_uplink = False  # we are the client, and the other side is our parent
         self.is_dirty = False  # it is in the broker's list of connections with output
         self.is_blocked = False  # the other side does not read fast enough

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import mqtt5
 
-from broker.core.link import NOTIFICATION
+from broker.core.link import IDENTITY, MESSAGE, NOTIFICATION, RETAINED, RETAINED_FOR, tag, tag_head
+from broker.core.run import TAGGED, V5
 from broker.core.session import Delivery, Session
 from broker.errors import ProtocolError
-from broker.log_record import ADDITIONAL, DUPLICATE, RETAIN, Kind, Reason
+from broker.log_record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, Kind, Reason
 from broker.mqtt import frames
 from broker.values import NO_PROPERTIES, NS_PER_S, Message
 
@@ -58,8 +59,7 @@ def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int)
         session.service_due_ns = session.service_left_ns = None  # if anything was in service, it was the oldest
         drop(broker, session, oldest.message, oldest.qos, Reason.QUEUE_FULL, now_ns)
     session.push(delivery)
-    if broker.log is not None:
-        _log(broker, Kind.QUEUED, session, delivery.message, delivery.qos, now_ns)
+    broker.log_message(now_ns, Kind.QUEUED, session.log_number, delivery.message, delivery.qos)
     if session.demand is not None:
         _serve(broker, session, now_ns)
 
@@ -106,26 +106,32 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
     if delivery.qos:
         session.inflight[packet_id] = delivery
     broker.counters.messages_delivered += 1
-    flags = RETAIN * delivery.retain | DUPLICATE * (delivery.packet_id != 0)
+    flags = RETAIN * delivery.retain | DUPLICATE * (delivery.packet_id != 0) | REPLAY * (delivery.answers is not None)
     if session.link is not None and delivery.packet_id == 0:  # sent again it is no other notification
-        session.link.sent[NOTIFICATION] += 1
+        session.link.sent[NOTIFICATION if delivery.answers is None else RETAINED] += 1
         flags |= ADDITIONAL * (message.is_additional and session.link.is_parent)
-    if broker.log is not None:
-        _log(broker, Kind.SENT, session, message, delivery.qos, now_ns, flags=flags)
+    broker.log_message(now_ns, Kind.SENT, session.log_number, message, delivery.qos, flags=flags)
     broker.write(connection, output)
 
 
 def _encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_duplicate: bool, now_ns: int) -> Any:
     message = delivery.message
     has_properties = (
-        message.properties != NO_PROPERTIES or delivery.identifiers or message.expires_at_ns is not None
+        message.properties != NO_PROPERTIES
+        or delivery.identifiers
+        or message.expires_at_ns is not None
+        or delivery.answers is not None
     ) and connection.version == 5
     if has_properties or connection.aliases_max or not connection.is_wire:
         built = _packet(connection, delivery, packet_id, is_duplicate, now_ns)
         return built.write() if connection.is_wire else built
     first = 0x30 | is_duplicate << 3 | delivery.qos << 1 | delivery.retain
     number = packet_id.to_bytes(2, "big") if delivery.qos else b""
-    properties = b"\0" if connection.version == 5 else b""
+    properties = b""
+    if connection.form == TAGGED:
+        properties = tag_head(message.origin) + b"%016d" % message.sequence
+    elif connection.form == V5:
+        properties = b"\0"
     length = len(message.head) + len(number) + len(properties) + len(message.payload)
     start = first.to_bytes(1, "big") + frames.encoded_length(length)
     return b"".join((start, message.head, number, properties, message.payload))
@@ -148,36 +154,26 @@ def _packet(
     left_s = None
     if message.expires_at_ns is not None:
         left_s = max(1, (message.expires_at_ns - now_ns + NS_PER_S - 1) // NS_PER_S)
+    user_properties = list(properties.user_properties)
+    if connection.form == TAGGED:
+        user_properties.append((MESSAGE, tag(message.origin, message.sequence)))
+        if delivery.answers is not None:
+            user_properties.append((RETAINED_FOR, delivery.answers.filter))
+            if delivery.answers.identity:
+                user_properties.append((IDENTITY, delivery.answers.identity))
     topic, alias = _aliased(connection, message.topic)
     return mqtt5.PublishPacket(
         topic, message.payload, qos=QOS[delivery.qos], retain=delivery.retain, packet_id=packet_id or None,
         duplicate=is_duplicate, payload_format_indicator=properties.payload_format, message_expiry_interval=left_s,
         content_type=properties.content_type, response_topic=properties.response_topic,
         correlation_data=properties.correlation_data, subscription_ids=list(delivery.identifiers),
-        topic_alias=alias, user_properties=list(properties.user_properties),
+        topic_alias=alias, user_properties=user_properties,
     )  # fmt: skip
 
 
 def drop(broker: "Broker", session: Session, message: Message, qos: int, reason: Reason, now_ns: int) -> None:
     broker.counters.dropped[reason] += 1
-    if broker.log is not None:
-        _log(broker, Kind.DROPPED, session, message, qos, now_ns, reason)
-
-
-def _log(
-    broker: "Broker",
-    kind: Kind,
-    session: Session,
-    message: Message,
-    qos: int,
-    now_ns: int,
-    reason: int = 0,
-    flags: int = 0,
-) -> None:
-    log = broker.log
-    assert log is not None
-    number = log.number(message.topic)
-    log.add(now_ns, kind, session.log_number, number, message.sequence, len(message.payload), qos, reason, flags)
+    broker.log_message(now_ns, Kind.DROPPED, session.log_number, message, qos, reason)
 
 
 # -- emulated service at a session's output: first come first served, only while connected, preemptive resume ---------
@@ -278,5 +274,4 @@ def _session(connection: "Connection") -> Session:
 
 
 def _log_acknowledged(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
-    if broker.log is not None:
-        _log(broker, Kind.ACKNOWLEDGED, session, delivery.message, delivery.qos, now_ns)
+    broker.log_message(now_ns, Kind.ACKNOWLEDGED, session.log_number, delivery.message, delivery.qos)

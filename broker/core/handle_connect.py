@@ -7,7 +7,8 @@ import mqtt5
 
 from broker.core import deliver, handle_publish, handle_subscribe, overlay
 from broker.core.connection import PACKET_BYTES_ANY
-from broker.core.link import INSTANCE, LINK_ID, NAME, PATH, property_of
+from broker.core.link import INSTANCE, LINK_ID, NAME, PATH, is_reserved, property_of
+from broker.core.run import TAGGED
 from broker.core.session import Session
 from broker.errors import MalformedPacketError, MqttError, ProtocolError
 from broker.log_record import Kind, Reason
@@ -65,9 +66,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     if not client_id:
         broker.assigned += 1
         client_id = _assigned_id(f"{config.id_token}/{broker.assigned}")
-    is_link = client_id.startswith(LINK_ID)
-    if is_link:
-        _check_link(broker, packet)
+    is_link = _is_link(broker, connection, packet)
     session, is_present = _session(broker, client_id, packet.clean_start, now_ns)
     expiry_s = min(packet.session_expiry_interval, config.session_expiry_max_s)
     keep_alive_s = packet.keep_alive
@@ -124,8 +123,14 @@ def _check(connection: "Connection", packet: mqtt5.ConnectPacket) -> None:
         raise MalformedPacketError(f"will topic: {problem}")
 
 
-def _check_link(broker: "Broker", packet: mqtt5.ConnectPacket) -> None:
-    """A link says who it is; another live process of the same name is refused."""
+def _is_link(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPacket) -> bool:
+    """A link says who it is, which no other client may; another live process of the same name is refused."""
+    if not packet.client_id.startswith(LINK_ID):
+        claims = [*packet.user_properties, *(packet.will.user_properties if packet.will is not None else ())]
+        if is_reserved(claims):
+            raise MqttError("user properties that only links may use", 0x87)
+        return False
+    connection.form = TAGGED
     name = property_of(packet.user_properties, NAME)
     if name is None or packet.client_id != LINK_ID + name:
         raise MqttError("client ids that begin with $link/ are for links between brokers", 0x85)
@@ -133,6 +138,7 @@ def _check_link(broker: "Broker", packet: mqtt5.ConnectPacket) -> None:
     live = old.link if old is not None and old.connection is not None else None
     if live is not None and live.instance != property_of(packet.user_properties, INSTANCE):
         raise MqttError(f"a child called {name} is connected already", 0x85)
+    return True
 
 
 def _authenticate(broker: "Broker", packet: mqtt5.ConnectPacket) -> None:
@@ -227,11 +233,8 @@ def _send_will(broker: "Broker", session: Session, now_ns: int) -> None:
     expires_at_ns = None if expiry_s is None else now_ns + expiry_s * NS_PER_S
     payload = will.payload or b""
     message = Message(will.topic, payload, int(will.qos), will.retain, session, properties_of(will), expires_at_ns)
-    broker.sequence += 1
-    message.sequence = broker.sequence
-    if broker.log is not None:
-        number = broker.log.number(message.topic)
-        broker.log.add(now_ns, Kind.RECEIVED, session.log_number, number, message.sequence, len(payload), message.qos)
+    broker.identify(message)
+    broker.log_message(now_ns, Kind.RECEIVED, session.log_number, message, message.qos)
     handle_publish.publish(broker, message, now_ns)
 
 

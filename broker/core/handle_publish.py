@@ -9,14 +9,27 @@ import mqtt5
 
 from broker.core.access import WRITE
 from broker.core.deliver import deliver, is_full
-from broker.core.link import NOTIFICATION, PATH_TOPIC
+from broker.core.link import (
+    DIGITS,
+    IDENTITY,
+    MESSAGE,
+    NOTIFICATION,
+    PATH_TOPIC,
+    RESERVED,
+    RETAINED_FOR,
+    is_reserved,
+    property_of,
+    tag_only,
+    untag,
+)
+from broker.core.run import TAGGED, V5, Run
 from broker.core.session import Delivery, Session
 from broker.core.subscriptions import Route
 from broker.errors import MqttError, ProtocolError
 from broker.log_record import ADDITIONAL, DUPLICATE, RECORD, RETAIN, Kind, Log
 from broker.mqtt import frames
 from broker.routing.filters import topic_problem
-from broker.values import NS_PER_S, Message, properties_of
+from broker.values import NS_PER_S, Entry, Message, properties_of
 
 if TYPE_CHECKING:
     from broker.core.broker import Broker
@@ -25,52 +38,80 @@ if TYPE_CHECKING:
 NO_MATCHING_SUBSCRIBERS = 0x10
 PACK, ROUTED = RECORD.pack, int(Kind.ROUTED)
 TOPICS_MAX = 100_000  # topic names remembered as valid
+TAG_BYTES_MAX = 130  # what a message grows by when it gets its identity for a link
 RESERVED_TOPICS = ("$SYS/", "$share/", "$overlay/")  # not for clients to publish to
 
 
 def run_at_qos0(
     broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int, now_ns: int
 ) -> int:
-    """All packets from `at` on that are like the first but for the payload's bytes; returns where they end."""
-    raw, _, payload_at = frames.publish_parts(data, body, stop, 0)
-    if connection.version == 5:
-        if payload_at >= stop or data[payload_at] or not raw:
-            frame(broker, connection, data, at, body, stop, now_ns)  # properties, or an alias for the topic
-            return stop
-        payload_at += 1
-    topic = broker.topics.get(raw) or _valid_topic(broker, raw)
-    if connection.is_uplink and topic == PATH_TOPIC:
-        broker.overlay.path_changed(connection, data[payload_at:stop].decode("utf-8", "replace"))
+    """All packets from `at` on that are like the first but for payload and number; returns where they end."""
+    run = _run_at(broker, connection, data, at, body, stop)
+    if run is None:
+        frame(broker, connection, data, at, body, stop, now_ns)  # it has properties, or an alias for the topic
         return stop
-    if (topic[0] == "$" or broker.config.access is not None) and not _may_publish(broker, connection, topic):
-        return stop
-    prefix, size = data[at:payload_at], stop - at
-    end, count = stop, 1
-    while data.startswith(prefix, end) and end + size <= len(data):
-        end += size
-        count += 1
-    route = broker.subscriptions.route(topic)
-    first = broker.sequence + 1
-    broker.sequence += count
-    broker.counters.messages_received += count
-    session = connection.session
+    session, topic = connection.session, run.topic
     assert session is not None
-    skipped = _pass_on(broker, connection, route, data[at:end], size, count, now_ns)
+    if (topic[0] == "$" or broker.config.access is not None) and not _may_publish(broker, connection, topic):
+        return at + len(run.data)
+    if not run.origin:
+        run.origin, run.sequence = broker.origin, broker.sequence + 1
+        broker.sequence += run.count
+    route = broker.subscriptions.route(topic)
+    broker.counters.messages_received += run.count
+    skipped = _pass_on(broker, session, route, run, now_ns)
     log = broker.log
     if log is not None:
         number = -1 if skipped else route.log_all
         if number < 0:
             number = _log_route(log, topic, route, skipped)
-        size, flags = stop - payload_at, ADDITIONAL * route.is_additional
         log.records += PACK(
-            now_ns, first, session.log_number, route.log_topic, number, size, count, ROUTED, 0, 0, flags
-        )
+            now_ns, run.sequence, log.number(run.origin), session.log_number, route.log_topic, number,
+            run.size - run.payload_at, run.count, ROUTED, 0, 0, ADDITIONAL * route.is_additional,
+        )  # fmt: skip
     if route.special or route.groups:
-        for number in range(count):
-            start = at + number * (stop - at)
-            message = Message(topic, data[start + payload_at - at : start + stop - at], 0, False, session)
-            message.sequence = first + number
+        for message in run.messages(session):
             _to_special(broker, route, message, now_ns)
+    return at + len(run.data)
+
+
+def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int) -> Run | None:
+    """The run that begins at `at`; None if that packet has properties of its own."""
+    raw, _, payload_at = frames.publish_parts(data, body, stop, 0)
+    form, end, size = connection.form, stop, stop - at
+    tagged = None
+    if form == TAGGED:
+        assert connection.session is not None
+        assert connection.session.link is not None
+        tagged = tag_only(data, payload_at) if raw and not connection.session.link.is_foreign else None
+        if tagged is None:
+            return None
+        payload_at = tagged[2]
+        end = _end_of_tagged(data, at, size, payload_at - at, tagged[1])
+    elif form == V5:
+        if payload_at >= stop or data[payload_at] or not raw:
+            return None
+        payload_at += 1
+    topic = broker.topics.get(raw) or _valid_topic(broker, raw)
+    if tagged is None:
+        prefix = data[at:payload_at]
+        while data.startswith(prefix, end) and end + size <= len(data):
+            end += size
+    run = Run(data[at:end], size, raw, topic, payload_at - at, form)
+    if tagged is not None:
+        run.origin, run.sequence = tagged[:2]
+    return run
+
+
+def _end_of_tagged(data: bytes, at: int, size: int, tag_end: int, sequence: int) -> int:
+    """Where the run of messages from a link ends: one origin, numbers without a gap."""
+    prefix = data[at : at + tag_end - DIGITS]
+    end = at + size
+    while data.startswith(prefix, end) and end + size <= len(data):
+        sequence += 1
+        if data[end + tag_end - DIGITS : end + tag_end] != b"%016d" % sequence:
+            break
+        end += size
     return end
 
 
@@ -84,30 +125,29 @@ def _log_route(log: Log, topic: str, route: Route, skipped: list[Session]) -> in
     return number
 
 
-def _pass_on(
-    broker: "Broker", connection: "Connection", route: Route, run: bytes, size: int, count: int, now_ns: int
-) -> list[Session]:
-    """The same bytes to every receiver that speaks the version they came in; returns who did not get them."""
-    translated = None
+def _pass_on(broker: "Broker", sender: Session, route: Route, run: Run, now_ns: int) -> list[Session]:
+    """The run to every receiver, in its form; returns who did not get it at once."""
     skipped: list[Session] = []
     delivered = 0
     dirty = broker.dirty
-    is_v5 = connection.version == 5
-    sender = connection.session if route.silent else None
+    size, count = run.size, run.count
     for session in route.plain:
         if session is sender and session in route.silent:
             skipped.append(session)
             continue
         to = session.connection
-        if to is None or to.is_blocked or size > to.packet_bytes_max or session.demand is not None or to.aliases_max:
+        if (
+            to is None
+            or to.is_blocked
+            or size + TAG_BYTES_MAX > to.packet_bytes_max
+            or session.demand is not None
+            or to.aliases_max
+        ):
             skipped.append(session)
-            _not_passed_on(broker, session, run, size, count, is_v5, now_ns)
+            for message in run.messages(sender):  # the rare cases, one by one, in the ordinary way
+                deliver(broker, session, Delivery(message, 0, False, ()), now_ns)
             continue
-        if (to.version == 5) is is_v5:
-            to.output.append(run)
-        else:
-            translated = translated or _translated(run, size, count, is_v5)
-            to.output.append(translated)
+        to.output.append(run.data if to.form == run.form else run.in_form(to.form))
         delivered += count
         if session.link is not None:
             session.link.sent[NOTIFICATION] += count
@@ -118,35 +158,6 @@ def _pass_on(
     return skipped
 
 
-def _not_passed_on(
-    broker: "Broker", session: Session, run: bytes, size: int, count: int, is_v5: bool, now_ns: int
-) -> None:
-    """The rare cases, message by message, in the ordinary way."""
-    first = broker.sequence - count + 1
-    for number in range(count):
-        message = _message_of_frame(run[number * size : (number + 1) * size], is_v5)
-        message.sequence = first + number
-        deliver(broker, session, Delivery(message, 0, False, ()), now_ns)
-
-
-def _message_of_frame(one: bytes, is_v5: bool) -> Message:
-    """A frame without properties at QoS 0 whose parts were checked before."""
-    found = frames.bounds(one, 0, len(one))
-    assert found is not None
-    raw, _, at = frames.publish_parts(one, *found, 0)
-    return Message(raw.decode(), one[at + is_v5 :], 0, False, None)
-
-
-def _translated(run: bytes, size: int, count: int, is_v5: bool) -> bytes:
-    """The run in the other version: version 5 has an (empty) list of properties before the payload."""
-    out = []
-    for number in range(count):
-        message = _message_of_frame(run[number * size : (number + 1) * size], is_v5)
-        parts = (message.head, message.payload) if is_v5 else (message.head, b"\0", message.payload)
-        out += [b"\x30", frames.encoded_length(sum(map(len, parts))), *parts]
-    return b"".join(out)
-
-
 def frame(broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int, now_ns: int) -> None:
     """One PUBLISH of any kind."""
     first = data[at]
@@ -154,24 +165,30 @@ def frame(broker: "Broker", connection: "Connection", data: bytes, at: int, body
     if qos == 3 or (qos == 0 and first & 8):
         raise MqttError("a PUBLISH with flags that are not allowed", 0x81)
     raw, packet_id, payload_at = frames.publish_parts(data, body, stop, qos)
+    origin, sequence = "", 0
     if connection.version == 5:
         if payload_at >= stop:
             raise MqttError("a PUBLISH without properties", 0x81)
-        if data[payload_at] or not raw:
+        tagged = tag_only(data, payload_at) if connection.form == TAGGED and raw else None
+        if tagged is not None:
+            origin, sequence, payload_at = tagged
+        elif data[payload_at] or not raw:
             assert connection.decode is not None
             decoded = connection.decode(data[at:stop])
             assert isinstance(decoded, mqtt5.PublishPacket)
             packet(broker, connection, decoded, now_ns)
             return
-        payload_at += 1
+        else:
+            payload_at += 1
     topic = broker.topics.get(raw) or _valid_topic(broker, raw)
     message = Message(topic, data[payload_at:stop], qos, bool(first & 1), connection.session)
+    message.origin, message.sequence = origin, sequence
     _accept(broker, connection, message, packet_id, bool(first & 8), now_ns)
 
 
 def packet(broker: "Broker", connection: "Connection", published: mqtt5.PublishPacket, now_ns: int) -> None:
     """One PUBLISH with properties, or on a simulated network."""
-    if published.subscription_ids:
+    if published.subscription_ids and not connection.is_uplink:
         raise ProtocolError("a subscription identifier from a client")  # [MQTT-3.3.4-6]
     topic = published.topic
     alias = published.topic_alias
@@ -192,7 +209,19 @@ def packet(broker: "Broker", connection: "Connection", published: mqtt5.PublishP
         topic, published.payload, int(published.qos), published.retain, connection.session, properties_of(published),
         None if expiry_s is None else now_ns + expiry_s * NS_PER_S,
     )  # fmt: skip
+    if connection.session is not None and connection.session.link is not None:
+        _take_overlay_properties(message, published.user_properties, connection.is_uplink)
     _accept(broker, connection, message, published.packet_id or 0, published.duplicate, now_ns)
+
+
+def _take_overlay_properties(message: Message, given: list[tuple[str, str]], is_from_parent: bool) -> None:
+    """What a link says about a message goes into the message; clients never see it."""
+    others = tuple(it for it in given if not it[0].startswith(RESERVED))
+    message.properties = message.properties._replace(user_properties=others)
+    if (identity := property_of(given, MESSAGE)) is not None:
+        message.origin, message.sequence = untag(identity)
+    if is_from_parent and (asked := property_of(given, RETAINED_FOR)) is not None:
+        message.replay_for = Entry(asked, property_of(given, IDENTITY) or "")
 
 
 def _valid_topic(broker: "Broker", raw: bytes) -> str:
@@ -211,20 +240,28 @@ def _accept(
     """Take responsibility for a message, once, and say so."""
     session = connection.session
     assert session is not None
+    if connection.is_uplink and message.topic == PATH_TOPIC:
+        broker.overlay.path_changed(connection, message.payload.decode("utf-8", "replace"))
+        return
     if message.qos == 2 and packet_id in session.received:
         broker.send(connection, mqtt5.PubRecPacket(packet_id))
         return
     if message.qos == 2 and len(session.received) >= connection.receive_max:
         raise MqttError("more messages at QoS 2 than the receive maximum", 0x93)
+    link = session.link
+    if link is not None and message.origin and link.is_copy(message.origin, message.sequence, is_duplicate):
+        _answer(broker, connection, message.qos, packet_id, 0)
+        return
     code = _refusal(broker, connection, message)
     if code == 0:
-        broker.sequence += 1
-        message.sequence = broker.sequence
+        if not message.origin:
+            broker.identify(message)
         broker.counters.messages_received += 1
+        if link is not None and link.is_foreign:
+            broker.overlay.received_from_foreign(link, message, now_ns)
     if broker.log is not None:
         kind, flags = Kind.REJECTED if code else Kind.RECEIVED, RETAIN * message.retain | DUPLICATE * is_duplicate
-        broker.log.add(now_ns, kind, session.log_number, broker.log.number(message.topic), message.sequence or -1,
-                       len(message.payload), message.qos, code, flags)  # fmt: skip
+        broker.log_message(now_ns, kind, session.log_number, message, message.qos, code, flags)
     _answer(broker, connection, message.qos, packet_id, code or _nobody(broker, message))
     if code == 0:
         enter(broker, message, now_ns)
@@ -268,7 +305,10 @@ def _refusal(broker: "Broker", connection: "Connection", message: Message) -> in
     """0, or the reason code with which the message is refused as a whole."""
     if not _may_publish(broker, connection, message.topic):
         return 0x87
-    config = broker.config
+    config, session = broker.config, connection.session
+    assert session is not None
+    if session.link is None and message.properties.user_properties and is_reserved(message.properties.user_properties):
+        return 0x87
     is_newly_retained = message.retain and message.payload and message.topic not in broker.retained
     if is_newly_retained and len(broker.retained) >= config.retained_max:
         broker.counters.rejected += 1
@@ -290,8 +330,11 @@ def enter(broker: "Broker", message: Message, now_ns: int) -> None:
     broker.at(broker.input_free_at_ns, publish, message)
 
 
-def publish(broker: "Broker", message: Message, now_ns: int) -> None:
-    """To every receiver, and kept if it is to be retained."""
+def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | None = None) -> None:
+    """To every receiver, and kept if it is to be retained; `answers` marks it for children as no live publication."""
+    if message.replay_for is not None:
+        broker.overlay.replayed(message, now_ns)
+        return
     if message.retain:
         if message.payload:
             broker.retained[message.topic] = message
@@ -304,7 +347,8 @@ def publish(broker: "Broker", message: Message, now_ns: int) -> None:
         if target is not None:
             retain = message.retain and target.retain_as_published
             qos = min(message.qos, target.qos)
-            deliver(broker, target.session, Delivery(message, qos, retain, target.identifiers), now_ns)
+            marked = answers if target.session.link is not None else None
+            deliver(broker, target.session, Delivery(message, qos, retain, target.identifiers, marked), now_ns)
     _to_groups(broker, route, message, now_ns)
 
 

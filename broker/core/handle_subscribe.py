@@ -8,14 +8,13 @@ import mqtt5
 from broker.core import overlay
 from broker.core.access import READ
 from broker.core.deliver import deliver
-from broker.core.link import IDENTITY
+from broker.core.link import IDENTITY, is_reserved
 from broker.core.session import Delivery
 from broker.core.subscriptions import SHARE, Subscription, split_share
 from broker.errors import MalformedPacketError, ProtocolError
 from broker.log_record import Kind
 from broker.routing.filters import filter_problem, is_wildcard, matches
-from broker.routing.strategy import Entry
-from broker.values import Message
+from broker.values import Entry, Message
 
 if TYPE_CHECKING:
     from broker.core.broker import Broker
@@ -27,7 +26,7 @@ _GRANTED = (
     mqtt5.SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE,
     mqtt5.SubAckReasonCode.GRANTED_QOS_EXACTLY_ONCE,
 )
-ALWAYS, IF_NEW = 0, 1  # retain handling
+ALWAYS, IF_NEW, NEVER = 0, 1, 2  # retain handling
 
 
 def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.SubscribePacket, now_ns: int) -> None:
@@ -37,6 +36,8 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
     wants_retained: list[Subscription] = []
     for wanted in packet.topic_filters:
         code = _refusal(broker, connection, session, wanted)
+        if session.link is None and is_reserved(packet.user_properties):
+            code = mqtt5.SubAckReasonCode.NOT_AUTHORIZED
         if code is not None:
             codes.append(code)
             continue
@@ -44,6 +45,7 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
         subscription = Subscription(
             session, wanted.pattern, qos, wanted.no_local, wanted.retain_as_published, packet.subscription_id or 0
         )
+        subscription.wants_retained = retain_handling != NEVER
         is_new = _enter(broker, subscription, packet.user_properties, now_ns)
         codes.append(_GRANTED[qos])
         is_wanted = retain_handling == ALWAYS or (retain_handling == IF_NEW and is_new)
@@ -51,7 +53,9 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
             wants_retained.append(subscription)
     broker.send(connection, mqtt5.SubAckPacket(packet.packet_id, codes))
     for subscription in wants_retained:
-        _send_retained(broker, session, subscription, now_ns)
+        answers = Entry(subscription.filter, subscription.identity)
+        for message in retained_for(broker, subscription.filter, now_ns):
+            send_one_retained(broker, subscription, message, answers, now_ns)
 
 
 def _enter(broker: "Broker", subscription: Subscription, properties: list[tuple[str, str]], now_ns: int) -> bool:
@@ -114,7 +118,7 @@ def drop_stale(broker: "Broker", session: "Session", before_ns: int, now_ns: int
     """Entries of a child that it has not repeated since then."""
     assert session.link is not None
     for (topic_filter, identity), renewed_ns in list(session.link.entries.items()):
-        if renewed_ns < before_ns:
+        if renewed_ns <= before_ns:
             _leave(broker, session, topic_filter, [(IDENTITY, identity)], now_ns)
 
 
@@ -154,14 +158,19 @@ def _refusal(
     return None
 
 
-def _send_retained(broker: "Broker", session: "Session", subscription: Subscription, now_ns: int) -> None:
+def send_one_retained(
+    broker: "Broker", subscription: Subscription, message: Message, answers: Entry, now_ns: int
+) -> None:
+    """To a new subscriber; if that is a child, it is told which of its subscriptions is answered."""
     identifiers = (subscription.identifier,) if subscription.identifier else ()
-    for message in _retained(broker, subscription.filter, now_ns):
-        qos = min(message.qos, subscription.qos)
-        deliver(broker, session, Delivery(message, qos, True, identifiers), now_ns)
+    session = subscription.session
+    qos = min(message.qos, subscription.qos)
+    marked = answers if session.link is not None else None
+    deliver(broker, session, Delivery(message, qos, True, identifiers, marked), now_ns)
 
 
-def _retained(broker: "Broker", topic_filter: str, now_ns: int) -> Iterator[Message]:
+def retained_for(broker: "Broker", topic_filter: str, now_ns: int = 0) -> Iterator[Message]:
+    """What is retained and has not expired."""
     if is_wildcard(topic_filter):
         found = [message for topic, message in broker.retained.items() if matches(topic_filter, topic)]
     else:

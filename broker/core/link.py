@@ -1,24 +1,89 @@
-"""One end of an overlay link: who is at the other end, and what was sent to it."""
+"""One end of an overlay link: who is at the other end, what was sent to it, and what only links may say.
 
-from broker.routing.strategy import Entry
+A message has one identity on its whole way: the broker at which it entered (its name and how often it was started) and
+its number there. Over a link it travels as a user property with a number of fixed width, so that a run of messages
+differs in known places only.
+"""
+
+from functools import lru_cache
+
+from broker.errors import ProtocolError
+from broker.values import Entry
 
 LINK_ID = "$link/"  # client ids of links begin so, and no other client may use such an id
-NAME, INSTANCE, IDENTITY, PATH = "overlay-name", "overlay-instance", "overlay-identity", "overlay-path"  # properties
+RESERVED = "overlay-"  # user properties that begin so are for links only
+NAME, INSTANCE, IDENTITY, PATH = "overlay-name", "overlay-instance", "overlay-identity", "overlay-path"
+MESSAGE = "overlay-message"  # the identity of a message
+RETAINED_FOR = "overlay-retained"  # a retained message that answers a new subscription to this filter
 PATH_TOPIC = "$overlay/path"  # a parent tells its children of its ancestors
 NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE = "notification", "subscribe", "unsubscribe"  # kinds of messages on links
-REFRESH, RESYNC = "refresh", "resync"
+REFRESH, RESYNC, RETAINED = "refresh", "resync", "retained"
+KINDS = (NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE, REFRESH, RESYNC, RETAINED)
+DIGITS = 16  # of a message's number as it travels
+RECENT_MAX = 2000  # messages remembered by identity, twice the window of a link
+_TAG_START = b"\x26" + len(MESSAGE).to_bytes(2, "big") + MESSAGE.encode()  # a user property and its name
 
 
 class Link:
-    __slots__ = ("entries", "instance", "is_parent", "peer", "sent")
+    __slots__ = ("entries", "instance", "is_foreign", "is_parent", "peer", "received", "recent", "sent")
 
     def __init__(self, peer: str, is_parent: bool) -> None:
         self.peer = peer
         self.is_parent = is_parent
+        self.is_foreign = False  # the other end is no broker of ours
         self.instance = ""  # of the peer's process, as it says
         self.entries: dict[Entry, int] = {}  # at a parent: what the child has told, and when it did so last
-        self.sent = dict.fromkeys((NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE, REFRESH, RESYNC), 0)
+        self.sent = dict.fromkeys(KINDS, 0)
+        self.received = dict.fromkeys((NOTIFICATION, RETAINED), 0)  # counted for a foreign peer, which does not count
+        self.recent: dict[tuple[str, int], None] = {}  # identities of messages that came in last
+
+    def is_copy(self, origin: str, sequence: int, is_duplicate: bool) -> bool:
+        """Whether this message came before; for peers of ours that can only be one that is sent again."""
+        identity = origin, sequence
+        is_known = identity in self.recent
+        self.recent[identity] = None
+        if len(self.recent) > RECENT_MAX:
+            del self.recent[next(iter(self.recent))]
+        return is_known and (is_duplicate or self.is_foreign)
 
 
 def property_of(properties: list[tuple[str, str]], name: str) -> str | None:
     return next((value for key, value in properties if key == name), None)
+
+
+def is_reserved(properties: "list[tuple[str, str]] | tuple[tuple[str, str], ...]") -> bool:
+    """Whether an ordinary client uses what only links may."""
+    return any(key.startswith(RESERVED) for key, _ in properties)
+
+
+def tag(origin: str, sequence: int) -> str:
+    """A message's identity as it travels."""
+    return f"{origin}.{sequence:016d}"
+
+
+def untag(value: str) -> tuple[str, int]:
+    """Origin and number; ProtocolError if a peer sent something else."""
+    origin, dot, number = value.rpartition(".")
+    if not origin or not dot or not (number.isascii() and number.isdigit()):
+        raise ProtocolError(f"{value!r} is no identity of a message")
+    return origin, int(number)
+
+
+@lru_cache(maxsize=10_000)
+def tag_head(origin: str) -> bytes:
+    """The properties of a message that has no others than its identity, up to the digits."""
+    value_size = len(origin.encode()) + 1 + DIGITS
+    properties = _TAG_START + value_size.to_bytes(2, "big") + origin.encode() + b"."
+    return (len(properties) + DIGITS).to_bytes(1, "big") + properties
+
+
+def tag_only(data: bytes, at: int) -> tuple[str, int, int] | None:
+    """Origin, number and end of the properties at `at`, if they are a message's identity and nothing else."""
+    if not data.startswith(_TAG_START, at + 1):
+        return None
+    value_at = at + 1 + len(_TAG_START) + 2
+    end = value_at + int.from_bytes(data[value_at - 2 : value_at], "big")
+    dot = end - DIGITS - 1
+    if data[at] >= 0x80 or end != at + 1 + data[at] or data[dot : dot + 1] != b"." or not data[dot + 1 : end].isdigit():
+        return None
+    return data[value_at:dot].decode("utf-8", "replace"), int(data[dot + 1 : end]), end

@@ -6,33 +6,37 @@ and its subscriptions are the routing entries. Interest that changes while the l
 reconnection the difference between what the parent knows and what it should know travels, and counts as resync.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import deliver, handle_subscribe
+from broker.core import deliver, handle_publish, handle_subscribe
 from broker.core.link import (
     IDENTITY,
     INSTANCE,
     LINK_ID,
     NAME,
+    NOTIFICATION,
     PATH,
     PATH_TOPIC,
     REFRESH,
     RESYNC,
+    RETAINED,
     SUBSCRIBE,
     UNSUBSCRIBE,
     Link,
     property_of,
 )
+from broker.core.run import TAGGED
 from broker.core.session import Session
 from broker.core.subscriptions import Subscription, split_share
 from broker.errors import ProtocolError
-from broker.log_record import Kind
+from broker.log_record import REPLAY, RETAIN, Kind
+from broker.routing.filters import matches
 from broker.routing.registry import STRATEGIES
-from broker.routing.strategy import Entry
-from broker.values import NS_PER_S
+from broker.values import NS_PER_S, Entry, Message
 
 if TYPE_CHECKING:
     from broker.core.broker import Broker
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
 WINDOW = 1000  # messages at QoS 1 and 2 under way on a link, in each direction
 PING_S = 10  # the child speaks at least so often, and gives up after three times that
 STALE_PERIODS = 3  # an entry that was not repeated for so many refreshes is dropped
+ALWAYS, NEVER = mqtt5.RetainHandling.SEND_ALWAYS, mqtt5.RetainHandling.SEND_NEVER
 SESSION_S = 0xFFFF_FFFF  # a link's session waits for its child as long as it takes
 
 
@@ -52,6 +57,9 @@ class Overlay:
         self.subscribed = 0  # local subscriptions so far; numbers their identities
         self._known: dict[Entry, None] = {}  # what the parent has been told and has acknowledged
         self._open: dict[int, tuple[Entry, bool]] = {}  # told and not acknowledged: packet id -> entry, whether added
+        self._asked: dict[Entry, bool] = {}  # the parent was asked for retained messages; whether late, after a cut
+        self._foreign_asks: dict[Entry, set[str]] = {}  # a foreign parent is answering: topics that came so far
+        self._pings: deque[Entry | None] = deque()  # sent to the parent; an entry's answer is complete with its ping's
         self._is_first = True
         self._refresh_ns = round(broker.config.refresh_s * NS_PER_S)
         self._is_refreshing = False
@@ -70,8 +78,15 @@ class Overlay:
 
     def _tell(self, entry: Entry | None, is_added: bool, kind: str, now_ns: int) -> None:
         parent = self.parent
+        if entry is not None and not is_added:
+            self._asked.pop(entry, None)
         if entry is None or parent is None or parent.connection is None:
             return
+        assert parent.link is not None
+        handling = NEVER
+        if is_added and entry not in self._asked:
+            handling = ALWAYS
+            self._ask(entry, parent, kind != SUBSCRIBE)
         packet_id = parent.take_id()
         parent.parked[packet_id] = None  # until it is acknowledged
         self._open[packet_id] = (entry, is_added)
@@ -82,13 +97,14 @@ class Overlay:
                 max_qos=mqtt5.QoS(2),
                 no_local=True,
                 retain_as_published=True,
-                retain_handling=mqtt5.RetainHandling.SEND_NEVER,
+                retain_handling=handling,
             )
             packet: mqtt5.Packet = mqtt5.SubscribePacket(packet_id, [wanted], user_properties=properties)
         else:
             packet = mqtt5.UnsubscribePacket(packet_id, [entry.filter], user_properties=properties)
         self._broker.send(parent.connection, packet)
-        assert parent.link is not None
+        if handling == ALWAYS and parent.link.is_foreign:
+            self._foreign_asked(parent.connection, entry)
         parent.link.sent[kind] += 1
         if self._broker.log is not None:
             log = self._broker.log
@@ -104,6 +120,69 @@ class Overlay:
         else:
             self._known.pop(entry, None)
 
+    # -- retained messages ------------------------------------------------------------------------------------
+
+    def _ask(self, entry: Entry, parent: Session, is_late: bool) -> None:
+        """The parent will send what is retained for a new entry; ours may be old, unless it is on its way up."""
+        self._asked[entry] = is_late
+        if not is_late:
+            climbing = _climbing(parent)
+            for message in handle_subscribe.retained_for(self._broker, entry.filter):
+                if message.topic not in climbing:
+                    del self._broker.retained[message.topic]
+
+    def replayed(self, message: Message, now_ns: int) -> None:
+        """The parent's answer goes to those who asked, if they are still there; what we know to be newer stays."""
+        entry, message.replay_for = message.replay_for, None
+        assert entry is not None
+        assert self.parent is not None
+        stored = self._broker.retained.get(message.topic)
+        is_same = stored is not None and (stored.origin, stored.sequence) == (message.origin, message.sequence)
+        if stored is not None and message.topic in _climbing(self.parent):
+            return
+        if self.strategy.floods:
+            if not is_same:
+                handle_publish.publish(self._broker, message, now_ns, entry)
+            return
+        is_late = self._asked.get(entry)
+        if is_late is None:
+            return
+        self._broker.retained[message.topic] = message
+        if is_late and is_same:  # they had it from us
+            return
+        for subscription in list(self._broker.subscriptions.to_filter(entry.filter)):
+            if subscription.wants_retained and (not entry.identity or entry in _interest(subscription.session)):
+                handle_subscribe.send_one_retained(self._broker, subscription, message, entry, now_ns)
+
+    def _foreign_asked(self, connection: "Connection", entry: Entry) -> None:
+        """A foreign parent does not mark its answer, but it is complete when a ping that follows is answered."""
+        self._foreign_asks[entry] = set()
+        self._pings.append(entry)
+        self._broker.send(connection, mqtt5.PingReqPacket())
+
+    def ping(self, connection: "Connection") -> None:
+        self._pings.append(None)
+        self._broker.send(connection, mqtt5.PingReqPacket())
+
+    def pinged(self) -> None:
+        if self._pings and (answered := self._pings.popleft()) is not None:
+            self._foreign_asks.pop(answered, None)
+
+    def received_from_foreign(self, link: Link, message: Message, now_ns: int) -> None:
+        """We count and log what a foreign parent sends, as it does not; and see what is an answer to a question."""
+        if message.retain:
+            for entry, topics in self._foreign_asks.items():
+                if message.topic not in topics and matches(entry.filter, message.topic):
+                    topics.add(message.topic)
+                    message.replay_for = entry
+                    break
+        link.received[NOTIFICATION if message.replay_for is None else RETAINED] += 1
+        log = self._broker.log
+        if log is not None:
+            flags = RETAIN * message.retain | REPLAY * (message.replay_for is not None)
+            subject = log.number(f"{link.peer}>{self._broker.config.name}")
+            self._broker.log_message(now_ns, Kind.SENT, subject, message, message.qos, flags=flags)
+
     # -- refresh ----------------------------------------------------------------------------------------------
 
     def begin(self, now_ns: int) -> None:
@@ -114,9 +193,8 @@ class Overlay:
 
     def _refresh(self, broker: "Broker", _: None, now_ns: int) -> None:
         """Count our interest anew, drop what children did not repeat, repeat ours: wrong tables do not last."""
-        for session in list(broker.sessions.values()):
-            if session.link is not None:
-                handle_subscribe.drop_stale(broker, session, now_ns - STALE_PERIODS * self._refresh_ns, now_ns)
+        for session in broker.sessions.values():
+            self._watch_stale(session, now_ns)
         self.strategy = STRATEGIES[broker.config.routing]()
         for session in broker.sessions.values():
             for entry in _interest(session):
@@ -125,6 +203,18 @@ class Overlay:
             self._tell(entry, True, REFRESH, now_ns)
         broker.at(now_ns + self._refresh_ns, self._refresh, None)
 
+    def _watch_stale(self, session: Session, now_ns: int) -> None:
+        """Entries that will be too old before the next refresh are dropped just then, unless they are repeated."""
+        if session.link is None:
+            return
+        for renewed_ns in session.link.entries.values():
+            due_ns = renewed_ns + STALE_PERIODS * self._refresh_ns
+            if due_ns < now_ns + self._refresh_ns:
+                self._broker.at(max(due_ns, now_ns), self._drop_stale, session)
+
+    def _drop_stale(self, broker: "Broker", session: Session, now_ns: int) -> None:
+        handle_subscribe.drop_stale(broker, session, now_ns - STALE_PERIODS * self._refresh_ns, now_ns)
+
     # -- the link to the parent -------------------------------------------------------------------------------
 
     def dialled(self, connection: "Connection") -> None:
@@ -132,9 +222,12 @@ class Overlay:
         config = self._broker.config
         connection.is_uplink = True
         self._broker.choose_codec(connection, 5)
+        connection.form = TAGGED
         connect = mqtt5.ConnectPacket(
             LINK_ID + config.name, clean_start=self._is_first, session_expiry_interval=SESSION_S, receive_max=WINDOW,
-            keep_alive=3 * PING_S, user_properties=[(NAME, config.name), (INSTANCE, config.id_token)],
+            keep_alive=3 * PING_S, username=config.parent_user,
+            password=config.parent_password.encode() if config.parent_password is not None else None,
+            user_properties=[(NAME, config.name), (INSTANCE, config.id_token)],
         )  # fmt: skip
         self._broker.send(connection, connect)
 
@@ -148,11 +241,14 @@ class Overlay:
         self.refusal = None
         name = property_of(packet.user_properties, NAME)
         parent = self._parent(name or connection.peer)
+        assert parent.link is not None
+        parent.link.is_foreign = name is None
         if not packet.session_present:
             self._known.clear()
             if name is None and self.strategy.floods:  # a foreign parent must be asked for everything, once
                 everything = mqtt5.TopicFilter("#", max_qos=mqtt5.QoS(2), no_local=True, retain_as_published=True)
                 self._broker.send(connection, mqtt5.SubscribePacket(parent.take_id(), [everything]))
+                self._foreign_asked(connection, Entry("#"))
         parent.connection = connection
         connection.session = parent
         connection.inflight_max = min(WINDOW, packet.receive_max)
@@ -164,8 +260,8 @@ class Overlay:
             self._broker.log.add(now_ns, Kind.CONNECTED, parent.log_number)
         self.begin(now_ns)
         self.path_changed(connection, property_of(packet.user_properties, PATH) or parent.client_id)
+        deliver.resume(self._broker, parent, now_ns)  # first: what we have for the parent is older than our questions
         self._resynchronise(now_ns)
-        deliver.resume(self._broker, parent, now_ns)
 
     def path_changed(self, connection: "Connection", path: str) -> None:
         """Our ancestors, as the parent tells them; our children are told in turn. A loop ends the link for good."""
@@ -195,7 +291,9 @@ class Overlay:
             self.parent = parent
             if broker.log is not None:
                 parent.log_number = broker.log.number(f"{broker.config.name}>{name}")
-            broker.subscriptions.add(Subscription(parent, "#", 2, True, True, 0))
+            everything = Subscription(parent, "#", 2, True, True, 0)
+            everything.wants_retained = False
+            broker.subscriptions.add(everything)
         return self.parent
 
     def lost(self, now_ns: int) -> None:
@@ -206,9 +304,12 @@ class Overlay:
             self.parent.parked.pop(packet_id, None)
             if is_added:
                 self._known.pop(entry, None)
+                self._asked.pop(entry, None)
             else:
                 self._known[entry] = None
         self._open.clear()
+        self._foreign_asks.clear()
+        self._pings.clear()
 
     def _resynchronise(self, now_ns: int) -> None:
         for entry in self._tell_unwanted(RESYNC, now_ns):
@@ -237,8 +338,13 @@ def _ping(broker: "Broker", connection: "Connection", now_ns: int) -> None:
     if now_ns - connection.last_ns > 3 * PING_S * NS_PER_S:
         broker.end(connection)
         return
-    broker.send(connection, mqtt5.PingReqPacket())
+    broker.overlay.ping(connection)
     broker.at(now_ns + PING_S * NS_PER_S, _ping, connection)
+
+
+def _climbing(parent: Session) -> set[str]:
+    """Topics with a retained message that waits for the parent: ours is newer than the parent's."""
+    return {delivery.message.topic for delivery in parent.queue if delivery.message.retain}
 
 
 def _interest(session: Session) -> Iterator[Entry]:
@@ -255,11 +361,14 @@ def accept_link(broker: "Broker", session: Session, packet: mqtt5.ConnectPacket,
     name = property_of(packet.user_properties, NAME) or ""
     if session.link is None:
         session.link = Link(name, is_parent=False)
+        if broker.log is not None:
+            session.log_number = broker.log.number(f"{broker.config.name}>{name}")
         if broker.overlay.strategy.floods:
-            broker.subscriptions.add(Subscription(session, "#", 2, True, True, 0))
+            everything = Subscription(session, "#", 2, True, True, 0)
+            broker.subscriptions.add(everything)
+            for message in handle_subscribe.retained_for(broker, "#", now_ns):
+                handle_subscribe.send_one_retained(broker, everything, message, Entry("#"), now_ns)
     session.link.instance = property_of(packet.user_properties, INSTANCE) or ""
-    if broker.log is not None:
-        session.log_number = broker.log.number(f"{broker.config.name}>{name}")
 
 
 def identity_of(broker: "Broker", session: Session, properties: list[tuple[str, str]]) -> str:

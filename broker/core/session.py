@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.values import Message
+from broker.values import Entry, Message
 
 if TYPE_CHECKING:
     from broker.config import Demand
@@ -19,13 +19,16 @@ PACKET_IDS = 65_535
 class Delivery:
     """One message for one session."""
 
-    __slots__ = ("identifiers", "is_released", "message", "packet_id", "qos", "retain")
+    __slots__ = ("answers", "identifiers", "is_released", "message", "packet_id", "qos", "retain")
 
-    def __init__(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]) -> None:
+    def __init__(
+        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], answers: Entry | None = None
+    ) -> None:
         self.message = message
         self.qos = qos
         self.retain = retain
         self.identifiers = identifiers
+        self.answers = answers  # the child's subscription for which a retained message is sent down a link
         self.packet_id = 0  # kept for a message that was sent before and waits to be sent again
         self.is_released = False  # QoS 2: PUBREC has come, PUBREL is out
 

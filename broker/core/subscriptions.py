@@ -4,7 +4,7 @@ Exact filters are a dictionary, wildcard filters a trie. What a topic reaches is
 an exact filter's change forgets that topic, a wildcard's change forgets all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from broker.routing.filters import is_wildcard
@@ -19,7 +19,17 @@ SHARE = "$share/"
 class Subscription:
     """One session's subscription to one filter."""
 
-    __slots__ = ("filter", "identifier", "identity", "no_local", "qos", "retain_as_published", "session", "uses")
+    __slots__ = (
+        "filter",
+        "identifier",
+        "identity",
+        "no_local",
+        "qos",
+        "retain_as_published",
+        "session",
+        "uses",
+        "wants_retained",
+    )
 
     def __init__(
         self,
@@ -36,6 +46,7 @@ class Subscription:
         self.no_local = no_local
         self.retain_as_published = retain_as_published
         self.identifier = identifier  # 0: none
+        self.wants_retained = True  # when it is new
         self.identity = ""  # in the overlay
         self.uses = 1  # by a child link: how many subscriptions below it stand behind this one
 
@@ -151,6 +162,11 @@ class Subscriptions:
                 self._routes.clear()
             route = self._routes[topic] = self._find(topic)
         return route
+
+    def to_filter(self, topic_filter: str) -> "Iterable[Subscription]":
+        """The subscriptions, but shared ones, to just this filter."""
+        node = self._node(topic_filter, create=False)
+        return node.subscriptions.values() if node is not None else ()
 
     def _forget(self, topic_filter: str) -> None:
         if is_wildcard(topic_filter):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from broker.routing.strategy import Entry
+from broker.values import Entry
 
 
 class Simple:

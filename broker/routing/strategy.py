@@ -7,14 +7,9 @@ algorithm floods).
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-
-class Entry(NamedTuple):
-    """One entry in a routing table. `identity` tells equal filters apart where the algorithm stores each one."""
-
-    filter: str
-    identity: str = ""
+from broker.values import Entry
 
 
 class Strategy(Protocol):

@@ -60,7 +60,11 @@ async def _serve(wanted: Settings) -> None:
     gc.freeze()  # what is there now stays: the collector need not look at it again
     gc.set_threshold(GC_ALLOCATIONS, 50, 100)
     print(f"brokerbed broker {wanted.broker.name}: {told}", flush=True)
-    linking = asyncio.create_task(uplink.keep(server, *wanted.parent)) if wanted.parent is not None else None
+    linking = (
+        asyncio.create_task(uplink.keep(server, *wanted.parent, wanted.parent_tls))
+        if wanted.parent is not None
+        else None
+    )
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({stopping, linking} if linking is not None else {stopping}, return_when=asyncio.FIRST_COMPLETED)
     if linking is not None:

@@ -25,10 +25,12 @@ class LogFile:
         self._unwritten: list[str] = []  # names that could not be written yet: records to come refer to them
         self.lost_bytes = 0
         folder.mkdir(parents=True, exist_ok=True)
-        self._records = (folder / RECORDS_FILE).open("ab", buffering=0)
-        self._names = (folder / NAMES_FILE).open("ab", buffering=0)
-        if self._records.tell() == 0:
-            self._records.write(MAGIC)
+        number = 1
+        while (folder / RECORDS_FILE.format(number)).exists():
+            number += 1
+        self._names = (folder / NAMES_FILE.format(number)).open("ab", buffering=0)
+        self._records = (folder / RECORDS_FILE.format(number)).open("ab", buffering=0)
+        self._records.write(MAGIC)
 
     async def run(self) -> None:
         while True:

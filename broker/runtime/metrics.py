@@ -58,10 +58,14 @@ class BrokerCollector(Collector):
         for link in links:
             for kind, value in link.sent.items():
                 sent.add_metric([name, link.peer, kind], value)
+            if link.is_foreign:  # it does not count what it sends us
+                for kind, value in link.received.items():
+                    sent.add_metric([link.peer, name, kind], value)
         yield sent
 
     def _waiting(self) -> int:
-        return sum(len(session.queue) for session in self._broker.sessions.values())
+        ends = [*self._broker.sessions.values(), *filter(None, [self._broker.overlay.parent])]
+        return sum(len(session.queue) for session in ends)
 
 
 async def serve(broker: Broker, host: str, port: int) -> asyncio.Server:

@@ -2,10 +2,12 @@
 
 import argparse
 import ipaddress
+import json
 import random
 import re
 import secrets
 import ssl
+import time
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,6 +21,9 @@ from broker.values import NS_PER_S
 
 _NOT_LIMITS = (
     "name",
+    "incarnation",
+    "parent_user",
+    "parent_password",
     "routing",
     "id_token",
     "service_in",
@@ -30,7 +35,9 @@ _NOT_LIMITS = (
 )
 LIMITS = {field.name: field for field in fields(BrokerConfig) if field.name not in _NOT_LIMITS}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # as in scenarios
-KEYS = ("allow_anonymous", "password_file", "access_file", "tls_cert", "tls_key", "limits", "service")
+KEYS = ("allow_anonymous", "password_file", "access_file", "tls_cert", "tls_key", "limits", "service", "parent")
+PARENT_KEYS = {"user", "password_file", "tls_ca"}
+LIFE_FILE = "broker.json"
 
 
 class SettingsError(ValueError):
@@ -45,6 +52,7 @@ class Settings:
     metrics_port: int | None
     data: Path | None
     parent: tuple[str, int] | None
+    parent_tls: ssl.SSLContext | None
     tls: ssl.SSLContext | None
     broker: BrokerConfig
 
@@ -62,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--port", type=int, default=1883, metavar="N", help="TCP port (default %(default)s; 0: any)")
     options.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default %(default)s)")
-    options.add_argument("--name", default="broker", metavar="B", help="name of this broker in log and metrics")
+    options.add_argument("--name", metavar="B", help="of this broker in the tree (default random, kept in --data)")
     options.add_argument("--parent", metavar="HOST:PORT", help="the broker above this one in the tree")
     options.add_argument("--routing", choices=sorted(STRATEGIES), default="identity", help="default %(default)s")
     options.add_argument("--config", type=Path, metavar="FILE", help="more settings, see docs/broker.md")
@@ -86,8 +94,13 @@ def settings(arguments: list[str]) -> Settings:
         raise SettingsError(f"{options.config}: {error}") from None
     service = given.get("service", {})
     stream = random.Random(service.get("seed", 1))  # noqa: S311  # emulated service, not a secret
+    name, incarnation = _life(options.data, options.name)
+    user, password = _parent_login(options.config, folder, given.get("parent", {}))
     config = BrokerConfig(
-        name=_name(options.name),
+        name=name,
+        incarnation=incarnation,
+        parent_user=user,
+        parent_password=password,
         routing=options.routing,
         id_token=secrets.token_hex(16),
         users=users,
@@ -104,15 +117,43 @@ def settings(arguments: list[str]) -> Settings:
     )
     tls = _tls(options.config, folder, given)
     parent = _parent(options.parent) if options.parent else None
+    parent_tls = _parent_tls(options.config, folder, given.get("parent", {}))
     return Settings(
-        options.host, options.port, options.ws_port, options.metrics_port, options.data, parent, tls, config
+        options.host, options.port, options.ws_port, options.metrics_port, options.data, parent, parent_tls, tls, config
     )
 
 
-def _name(name: str) -> str:
-    if not NAME.fullmatch(name):
+def _life(folder: Path | None, name: str | None) -> tuple[str, str]:
+    """The broker's name, and which of its lives this is: both are kept with its data."""
+    if name is not None and not NAME.fullmatch(name):
         raise SettingsError(f"--name: a broker's name has up to 64 letters, digits, - and _, not {name!r}")
-    return name
+    if folder is None:
+        return name or _random_name(), f"{time.time_ns() // 1_000_000:x}"
+    file = folder / LIFE_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        life = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        kept = {"name": name or life.get("name") or _random_name(), "starts": int(life.get("starts", 0)) + 1}
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps(kept) + "\n", encoding="utf-8")
+        new.replace(file)
+    except OSError as error:
+        raise SettingsError(f"--data {folder}: {error.strerror}; choose another folder") from None
+    except (ValueError, TypeError, AttributeError):
+        raise SettingsError(f"{file}: not what a broker keeps there; remove it, or give another --data") from None
+    return str(kept["name"]), str(kept["starts"])
+
+
+def _random_name() -> str:
+    return f"b-{secrets.token_hex(4)}"
+
+
+def _parent_login(file: Path, folder: Path, given: Any) -> tuple[str | None, str | None]:
+    """With which user name and password the link introduces itself."""
+    if not isinstance(given, dict) or not set(given) <= PARENT_KEYS or ("password_file" in given) > ("user" in given):
+        raise SettingsError(f'{file}: parent: like {{user = "leaf", password_file = "leaf.password"}}, not {given}')
+    password = _text(folder, given["password_file"]).strip("\r\n") if "password_file" in given else None
+    return given.get("user"), password
 
 
 def _parent(text: str) -> tuple[str, int]:
@@ -181,6 +222,15 @@ def _demand(file: Path, law: Any, stream: random.Random) -> Demand | None:
     if kind not in LAWS:
         raise SettingsError(f"{file}: service: law must be one of {', '.join(LAWS)}, not {kind}")
     return sampler(kind, round(law["mean_s"] * NS_PER_S), stream, float(law.get("cv", 1.0)))
+
+
+def _parent_tls(file: Path, folder: Path, given: dict[str, Any]) -> ssl.SSLContext | None:
+    if "tls_ca" not in given:
+        return None
+    try:
+        return ssl.create_default_context(cafile=folder / given["tls_ca"])
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"{file}: parent: tls_ca cannot be used ({error})") from None
 
 
 def _tls(file: Path, folder: Path, given: dict[str, Any]) -> ssl.SSLContext | None:

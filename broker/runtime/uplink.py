@@ -1,6 +1,7 @@
 """The link to the parent: dialled, dialled again when it breaks, given up only when the tree has a loop."""
 
 import asyncio
+import ssl
 import sys
 
 from broker.runtime.server import Server, Wire
@@ -13,12 +14,13 @@ class LoopError(Exception):
     """A broker is among its own ancestors."""
 
 
-async def keep(server: Server, host: str, port: int) -> None:
+async def keep(server: Server, host: str, port: int, tls: ssl.SSLContext | None) -> None:
     """Runs until it is cancelled, or raises LoopError."""
     backoff_s = BACKOFF_S_MIN
     overlay = server.broker.overlay
     while True:
-        dialling = asyncio.get_running_loop().create_connection(lambda: Wire(server, f"{host}:{port}"), host, port)
+        loop = asyncio.get_running_loop()
+        dialling = loop.create_connection(lambda: Wire(server, f"{host}:{port}"), host, port, ssl=tls)
         try:
             _, wire = await asyncio.wait_for(dialling, CONNECT_S_MAX)
         except (OSError, TimeoutError):

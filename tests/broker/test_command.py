@@ -16,7 +16,8 @@ import pytest
 
 from analysis.log_reader import LogError, read
 from broker.core.access import password_line
-from tests.broker.running import COMMAND, WAIT_S, broker, connect_packet
+from broker.log_record import MAGIC
+from tests.broker.running import COMMAND, WAIT_S, broker, connect_packet, until
 
 
 def talk(port: int, *packets: bytes, context: ssl.SSLContext | None = None) -> list[mqtt5.Packet]:
@@ -128,13 +129,44 @@ def test_port_that_is_taken_is_exit_code_3_and_one_line() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None and os.environ.get("CI") != "true", reason="needs openssl")
-def test_tls(tmp_path: Path) -> None:
+def certificate(folder: Path) -> None:
+    """For localhost, signed by itself."""
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost", "-addext",
-         "subjectAltName=DNS:localhost", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"],
+         "subjectAltName=DNS:localhost", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
         check=True, capture_output=True, timeout=WAIT_S,
     )  # fmt: skip
+
+
+NEEDS_OPENSSL = pytest.mark.skipif(
+    shutil.which("openssl") is None and os.environ.get("CI") != "true", reason="needs openssl"
+)
+
+
+@NEEDS_OPENSSL
+@pytest.mark.parametrize("password", ["secret", "wrong"])
+def test_link_to_a_parent_with_passwords_and_tls(tmp_path: Path, password: str) -> None:
+    certificate(tmp_path)
+    (tmp_path / "users").write_text(password_line("leaf", "secret", b"0123456789ab") + "\n")
+    (tmp_path / "leaf.password").write_text(password + "\n")
+    above, below = tmp_path / "above.toml", tmp_path / "below.toml"
+    above.write_text('password_file = "users"\ntls_cert = "cert.pem"\ntls_key = "key.pem"\n')
+    below.write_text('[parent]\nuser = "leaf"\npassword_file = "leaf.password"\ntls_ca = "cert.pem"\n')
+    with broker("--config", above, "--name", "root", "--data", tmp_path / "root") as root:
+        parent = f"localhost:{root.ports['mqtt']}"
+        with broker("--config", below, "--name", "leaf", "--parent", parent) as leaf:
+            subscribe = mqtt5.SubscribePacket(1, [mqtt5.TopicFilter("t")]).write()
+            talk(leaf.ports["mqtt"], connect_packet("me"), subscribe)
+            if password == "wrong":
+                assert leaf.process.stderr is not None
+                assert "refuses the link (reason code 0x86)" in leaf.process.stderr.readline()
+                return
+            until(lambda: b"root>leaf" in (tmp_path / "root" / "log.1.names").read_bytes(), "the link")
+
+
+@NEEDS_OPENSSL
+def test_tls(tmp_path: Path) -> None:
+    certificate(tmp_path)
     config = tmp_path / "broker.toml"
     config.write_text('tls_cert = "cert.pem"\ntls_key = "key.pem"\n')
     with broker("--config", config) as running:
@@ -195,7 +227,7 @@ def test_log_tells_what_happened_and_survives_half_a_record(tmp_path: Path) -> N
         run_of_three = b"".join(mqtt5.PublishPacket("t/1", payload).write() for payload in (b"aa", b"bb", b"cc"))
         one = mqtt5.PublishPacket("t/2", b"d", qos=mqtt5.QoS(1), packet_id=2).write()
         talk(running.ports["mqtt"], connect_packet("me"), subscribe, run_of_three, one, b"\xc0\x00", b"\xc0\x00")
-    with (tmp_path / "log.records").open("ab") as records:
+    with (tmp_path / "log.1.records").open("ab") as records:
         records.write(b"half")
     table = read(tmp_path, "b0").to_pylist()
     story = [(row["event"], row["sequence"], row["topic"], row["size"]) for row in table]
@@ -215,13 +247,34 @@ def test_log_tells_what_happened_and_survives_half_a_record(tmp_path: Path) -> N
     assert [row["time_ns"] for row in table] == sorted(row["time_ns"] for row in table)
 
 
+def test_name_is_random_and_kept_with_the_data(tmp_path: Path) -> None:
+    names = []
+    for _ in (1, 2):
+        with broker("--data", tmp_path / "one") as running:
+            talk(running.ports["mqtt"], connect_packet("me"), mqtt5.PublishPacket("t", b"").write() + b"\xc0\x00")
+        names.append(json.loads((tmp_path / "one" / "broker.json").read_text())["name"])
+    with broker("--data", tmp_path / "two"):
+        other = json.loads((tmp_path / "two" / "broker.json").read_text())["name"]
+    assert names[0] == names[1] != other
+    messages = [(row["origin"], row["sequence"]) for row in read(tmp_path / "one", "b").to_pylist() if row["origin"]]
+    assert messages == [(f"{names[0]}.1", 1), (f"{names[0]}.2", 1)]  # the log has both lives, and tells them apart
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"starts": "x"}'])
+def test_damaged_name_is_one_sentence(tmp_path: Path, content: str) -> None:
+    (tmp_path / "broker.json").write_text(content)
+    done = subprocess.run([COMMAND, "broker", "--data", tmp_path], capture_output=True, text=True, timeout=WAIT_S)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "broker.json" in done.stderr
+
+
 def test_log_reader_refuses_foreign_files(tmp_path: Path) -> None:
-    (tmp_path / "log.records").write_bytes(b"something else")
-    (tmp_path / "log.names").write_text("")
+    (tmp_path / "log.1.records").write_bytes(b"something else")
+    (tmp_path / "log.1.names").write_text("")
     with pytest.raises(LogError, match="not a message log"):
         read(tmp_path, "b0")
-    (tmp_path / "log.records").write_bytes(b"brokerbed log 1\n")
-    (tmp_path / "log.names").write_text("nonsense\n" + json.dumps({"name": 0, "is": "x"}))
+    (tmp_path / "log.1.records").write_bytes(MAGIC)
+    (tmp_path / "log.1.names").write_text("nonsense\n" + json.dumps({"name": 0, "is": "x"}))
     with pytest.raises(LogError, match="line 1 is not an entry"):
         read(tmp_path, "b0")
     with pytest.raises(LogError, match="No such file"):

@@ -10,11 +10,16 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core_client import FOREVER_S, Client
+from broker.core import handle_subscribe
+from broker.core.broker import Broker
+from broker.core.subscriptions import Subscription
+from broker.values import Entry
+from tests.core_client import FOREVER_S, NS_PER_S, Client
 from tests.core_network import Network
 
 TOPICS = ("a", "a/b", "c/d")
 FILTERS = ("a", "a/b", "c/d", "a/#", "+/b", "#")
+REFRESH_S = 30.0
 ROUTINGS = ("identity", "simple", "flooding")
 MATCHES = {
     "a": {"a", "a/#", "#"}, "a/b": {"a/b", "a/#", "+/b", "#"}, "c/d": {"c/d", "#"},
@@ -39,10 +44,10 @@ def subtree(parents: dict[str, str | None], root: str) -> set[str]:
 class Story:
     """Two clients per broker, and a ledger of what must have happened."""
 
-    def __init__(self, parents: dict[str, str | None], routing: str) -> None:
+    def __init__(self, parents: dict[str, str | None], routing: str, refresh_s: float = 0.0) -> None:
         self.parents = parents
         self.routing = routing
-        self.network = Network(parents, routing=routing)
+        self.network = Network(parents, routing=routing, refresh_s=refresh_s, keep_alive_max_s=0)
         self.clients: dict[str, Client] = {}
         self.at = {f"{node}-{number}": node for node in parents for number in (0, 1)}
         self.filters: dict[str, set[str]] = {name: set() for name in self.at}
@@ -167,9 +172,9 @@ ACTIONS = st.sampled_from(("toggle", "publish", "publish", "hold", "release", "c
 
 
 @settings(max_examples=150)
-@given(st.data(), shapes(), st.sampled_from(ROUTINGS))
-def test_after_healing_qos2_arrived_exactly_once(
-    data: st.DataObject, parents: dict[str, str | None], routing: str
+@given(st.data(), shapes(), st.sampled_from(ROUTINGS), st.sampled_from((1, 2)))
+def test_after_healing_everything_arrived_exactly_once(
+    data: st.DataObject, parents: dict[str, str | None], routing: str, qos: int
 ) -> None:
     """Interest changes only while all is well, so that everybody knows it; what is cut, and when, makes no difference."""
     story = Story(parents, routing)
@@ -181,7 +186,7 @@ def test_after_healing_qos2_arrived_exactly_once(
             if faults.all_is_well:
                 story.toggle(name, data.draw(st.sampled_from(FILTERS)))
         elif action == "publish":
-            story.publish(name, data.draw(st.sampled_from(TOPICS)), 2)
+            story.publish(name, data.draw(st.sampled_from(TOPICS)), qos)
         elif faults.children:
             faults.strike(action, data.draw(st.sampled_from(faults.children)))
     faults.heal()
@@ -231,6 +236,60 @@ def test_after_restarts_interest_is_complete_at_every_level(
         for child in data.draw(st.permutations(down)):
             network.join(child)
     story.collect()
+    story.check_tables()
+    for topic in TOPICS:
+        story.publish(min(story.at), topic, 1)
+    story.collect()
+    assert story.got == story.expected
+
+
+def corrupt(data: st.DataObject, broker: Broker, now_ns: int) -> None:
+    """Something in the tables becomes wrong: entries of children, what is counted, what the parent is thought to know."""
+    links = [session for session in broker.sessions.values() if session.link is not None]
+    action = data.draw(st.sampled_from(("add", "remove", "forget", "count", "ignorant", "knowing")))
+    entry = Entry(data.draw(st.sampled_from(FILTERS)), data.draw(st.sampled_from(("", "n1.1", "ghost.1"))))
+    overlay = broker.overlay
+    silent, overlay.parent = overlay.parent, None  # a change of the table that nobody hears of
+    if links and action in ("add", "remove"):
+        session = data.draw(st.sampled_from(links))
+        assert session.link is not None
+        if action == "add":
+            properties = [("overlay-identity", entry.identity)] if entry.identity else []
+            age_ns = data.draw(st.integers(-100, 0)) * NS_PER_S
+            handle_subscribe._enter(broker, Subscription(session, entry.filter, 2, True, True, 0), properties, now_ns)
+            session.link.entries[Entry(entry.filter, entry.identity)] += age_ns
+        else:
+            for known in list(session.link.entries):
+                handle_subscribe._leave(
+                    broker,
+                    session,
+                    known.filter,
+                    [("overlay-identity", known.identity)] if known.identity else [],
+                    now_ns,
+                )
+    elif action == "forget":
+        overlay.strategy = type(overlay.strategy)()
+    elif action == "count":
+        overlay.strategy.added(entry)
+    elif action == "ignorant":
+        overlay._known.clear()
+    elif action == "knowing":
+        overlay._known[entry] = None
+    overlay.parent = silent
+
+
+@settings(max_examples=200)
+@given(st.data(), shapes(), st.sampled_from(ROUTINGS))
+def test_corrupted_tables_are_right_again_after_three_refreshes(
+    data: st.DataObject, parents: dict[str, str | None], routing: str
+) -> None:
+    story = Story(parents, routing, refresh_s=REFRESH_S)
+    for _ in range(data.draw(st.integers(0, 12))):
+        story.toggle(data.draw(st.sampled_from(sorted(story.at))), data.draw(st.sampled_from(FILTERS)))
+    story.network.wait(data.draw(st.floats(0, 3 * REFRESH_S)))
+    for node in data.draw(st.lists(st.sampled_from(sorted(parents)), min_size=1, max_size=6)):
+        corrupt(data, story.network.nodes[node].broker, story.network.now_ns)
+    story.network.wait(3 * REFRESH_S)
     story.check_tables()
     for topic in TOPICS:
         story.publish(min(story.at), topic, 1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analysis.log_reader import read
-from broker.log_record import Kind, Log
+from broker.log_record import RECORD, Kind, Log
 from broker.runtime.log_file import LogFile
 
 
@@ -34,7 +34,7 @@ def test_full_disk_loses_whole_records_and_says_so_once(tmp_path: Path, capsys: 
     async def story() -> int:
         log = Log()
         file = LogFile(log, tmp_path)
-        full = FullDisk(file._records, room=60)  # one record and a half
+        full = FullDisk(file._records, room=RECORD.size * 3 // 2)  # one record and a half
         file._records = full  # type: ignore[assignment]
         for name in ("a", "b", "c"):
             log.add(1, Kind.CONNECTED, log.number(name))
@@ -47,7 +47,7 @@ def test_full_disk_loses_whole_records_and_says_so_once(tmp_path: Path, capsys: 
 
     lost = asyncio.run(story())
     assert [row["client"] for row in read(tmp_path, "x").to_pylist()] == ["c", "c"]
-    assert lost == 4 * 40
+    assert lost == 4 * RECORD.size
     assert capsys.readouterr().err.splitlines() == [
         "brokerbed broker: the message log has gaps from now on (No space left on device)"
     ]
@@ -68,5 +68,5 @@ def test_names_that_could_not_be_written_come_later(tmp_path: Path) -> None:
         await file.close()
 
     asyncio.run(story())
-    lines = [json.loads(line) for line in (tmp_path / "log.names").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "log.1.names").read_text().splitlines()]
     assert lines == [{"name": 0, "is": "early"}, {"route": 0, "to": [0]}, {"name": 1, "is": "late"}]

@@ -1,0 +1,92 @@
+"""Retained messages on random trees: a new subscriber, wherever it is, gets the last one of each topic, and nobody else does.
+
+What crosses the links for that is counted by definition: the answer comes from the first broker on the way to the root
+that knows the filter already, one copy of each message on each link of that way.
+"""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core_client import Client
+from tests.core_network import Network
+from tests.property.test_overlay import FILTERS, MATCHES, TOPICS, shapes, subtree
+
+
+class Story:
+    def __init__(self, parents: dict[str, str | None], routing: str) -> None:
+        self.parents = parents
+        self.routing = routing
+        self.network = Network(parents, routing=routing)
+        self.clients: dict[str, Client] = {}
+        self.filters: dict[str, set[str]] = {node: set() for node in parents}
+        self.expected: dict[str, Counter[bytes]] = {node: Counter() for node in parents}
+        self.got: dict[str, Counter[bytes]] = {node: Counter() for node in parents}
+        self.retained: dict[str, bytes] = {}
+        self.replays: Counter[str] = Counter()
+        self.published = 0
+        for node in parents:
+            self.clients[node] = self.network.client(node, f"at-{node}")
+            self.clients[node].connect()
+
+    def publish(self, node: str, topic: str, qos: int, is_cleared: bool) -> None:
+        self.published += 1
+        payload = b"" if is_cleared else b"%d" % self.published
+        self.clients[node].publish(topic, payload, qos=qos, retain=True)
+        self.retained[topic] = payload
+        for other, filters in self.filters.items():
+            if filters & MATCHES[topic]:
+                self.expected[other][payload] += 1
+
+    def unsubscribe(self, node: str, topic_filter: str) -> None:
+        self.collect()
+        self.clients[node].send_unsubscribe(topic_filter)
+        self.filters[node].remove(topic_filter)
+
+    def subscribe(self, node: str, topic_filter: str) -> None:
+        self.collect()
+        answer = [
+            self.retained[topic] for topic in TOPICS if self.retained.get(topic) and topic_filter in MATCHES[topic]
+        ]
+        self.expected[node].update(answer)
+        for child, parent in self.way_of_the_question(node, topic_filter):
+            self.replays[f"{parent}>{child}"] += len(answer)
+        self.clients[node].subscribe(topic_filter)
+        self.filters[node].add(topic_filter)
+
+    def way_of_the_question(self, node: str, topic_filter: str) -> list[tuple[str, str]]:
+        way = []
+        while (parent := self.parents[node]) is not None and self.routing != "flooding":
+            is_known = any(topic_filter in self.filters[it] for it in subtree(self.parents, node))
+            if is_known and self.routing == "identity":
+                break
+            way.append((node, parent))
+            node = parent
+        return way
+
+    def collect(self) -> None:
+        for node, client in self.clients.items():
+            self.got[node].update(client.payloads())
+
+
+@settings(max_examples=150)
+@given(st.data(), shapes(), st.sampled_from(("identity", "simple", "flooding")))
+def test_new_subscribers_get_the_last_message_of_each_topic(
+    data: st.DataObject, parents: dict[str, str | None], routing: str
+) -> None:
+    story = Story(parents, routing)
+    for _ in range(data.draw(st.integers(0, 30))):
+        node = data.draw(st.sampled_from(sorted(parents)))
+        if data.draw(st.booleans()):
+            is_cleared = data.draw(st.sampled_from((False, False, False, True)))
+            story.publish(node, data.draw(st.sampled_from(TOPICS)), data.draw(st.integers(0, 2)), is_cleared)
+            continue
+        topic_filter = data.draw(st.sampled_from(FILTERS))
+        if topic_filter in story.filters[node]:
+            story.unsubscribe(node, topic_filter)
+        else:
+            story.subscribe(node, topic_filter)
+    story.collect()
+    assert story.got == story.expected
+    assert story.network.sent("retained") == dict(+story.replays)
