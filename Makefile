@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench pins clean
+.PHONY: help setup demo test kill-campaign check bench pins clean
 
 help: ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
 
 setup: $(READY) ## make .venv with everything in it (nothing to do when it is current)
 
@@ -30,6 +30,9 @@ demo: setup ## predict the quickstart scenario
 test: setup ## all tests (docker tests where an engine answers; BROKERBED_REQUIRE_DOCKER=1 insists)
 	$(BIN)/pytest
 
+kill-campaign: setup ## kills brokers 300 times under load: nothing acknowledged may be lost (about 3 minutes)
+	$(BIN)/python -m tests.durability.campaign
+
 check: setup ## lint, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -39,6 +42,7 @@ check: setup ## lint, types, import rules
 bench: setup ## benchmarks: figures and ratios, nothing is asserted
 	$(BIN)/python -m bench.predict_sweep
 	$(BIN)/python -m bench.broker_speed
+	$(BIN)/python -m bench.tree_speed
 	$(BIN)/python -m bench.broker_memory
 
 pins: ## write constraints.txt anew with the newest versions

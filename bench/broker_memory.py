@@ -60,7 +60,7 @@ def idle_and_crowded(broker: Broker) -> tuple[Memory, Memory]:
 
 def delivery_cost_us(broker: Broker, workload: str, subscriptions: int, seconds: float) -> float:
     with running(broker, metrics=True) as it:
-        return measure(workload, it.port, seconds, it.pid, bystanders=subscriptions).cpu_us_per_delivery
+        return measure(workload, it.port, seconds, [it.pid], bystanders=subscriptions).cpu_us_per_delivery
 
 
 def report(broker: Broker, runs: int, seconds: float) -> None:

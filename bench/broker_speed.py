@@ -13,6 +13,7 @@ The broker `relay` (bench/relay.py) is run only when it is named: it shows the m
 import argparse
 import statistics
 from collections import defaultdict
+from collections.abc import Callable
 
 from bench.brokers import AMQTT, MOSQUITTO, OURS, RELAY, Broker, BrokerError, only_present, running, stop_on_sigterm
 from bench.load import PAYLOAD, WINDOW_MESSAGES, WORKLOADS, LoadError, Result, measure
@@ -33,9 +34,17 @@ WAITED_MAX = 0.1  # of the time; more, and the figure is also that of other prog
 SATURATED = 0.85  # of a core; a broker that used less waited for the load generator
 
 Results = dict[tuple[str, str], list[Result]]
+RunOnce = Callable[[str, Broker, float], Result]  # a workload, a broker, seconds
 
 
-def collect(workloads: list[str], brokers: list[Broker], runs: int, seconds: float) -> Results:
+def measure_once(workload: str, broker: Broker, seconds: float) -> Result:
+    with running(broker) as it:
+        return measure(workload, it.port, seconds, [it.pid])
+
+
+def collect(
+    workloads: list[str], brokers: list[Broker], runs: int, seconds: float, run_once: RunOnce = measure_once
+) -> Results:
     """Failed runs are told and left out."""
     results: Results = defaultdict(list)
     for run in range(runs):
@@ -45,8 +54,7 @@ def collect(workloads: list[str], brokers: list[Broker], runs: int, seconds: flo
                 if WORKLOADS[workload].level not in broker.levels:
                     continue
                 try:
-                    with running(broker) as it:
-                        results[workload, broker.name].append(measure(workload, it.port, seconds, it.pid))
+                    results[workload, broker.name].append(run_once(workload, broker, seconds))
                 except (BrokerError, LoadError) as error:
                     print(f"run {run + 1} of {broker.name} failed: {error}", flush=True)
     return results
@@ -57,13 +65,13 @@ def report(results: Results, workloads: list[str], brokers: list[Broker]) -> Non
     print(f"\n{'':46}", *(f"{name:>12}" for name in names), f"{'ours/Mosquitto':>15}")
     for workload in workloads:
         if workload == "round-trip":
-            _row(f"{TITLES[workload]}: p50, us", _medians(results, workload, names, "p50_us"))
-            _row(f"{TITLES[workload]}: p99, us", _medians(results, workload, names, "p99_us"))
+            row(f"{TITLES[workload]}: p50, us", medians(results, workload, names, "p50_us"))
+            row(f"{TITLES[workload]}: p99, us", medians(results, workload, names, "p99_us"))
         else:
-            _row(f"{TITLES[workload]}, 1/s", _medians(results, workload, names, "deliveries_per_s"))
+            row(f"{TITLES[workload]}, 1/s", medians(results, workload, names, "deliveries_per_s"))
     print("\nthe broker's CPU time per delivery, us")
     for workload in workloads:
-        _row(TITLES[workload], _medians(results, workload, names, "cpu_us_per_delivery"))
+        row(TITLES[workload], medians(results, workload, names, "cpu_us_per_delivery"))
     print()
     for workload in workloads:
         for name in names:
@@ -72,8 +80,8 @@ def report(results: Results, workloads: list[str], brokers: list[Broker]) -> Non
 
 def _doubt(results: Results, workload: str, name: str) -> None:
     """A figure that may not be the broker's own, and why."""
-    busy = _medians(results, workload, [name], "broker_busy")[name]
-    waited = _medians(results, workload, [name], "broker_waited")[name]
+    busy = medians(results, workload, [name], "broker_busy")[name]
+    waited = medians(results, workload, [name], "broker_waited")[name]
     if workload == "round-trip" or busy is None or waited is None:
         return
     if waited > WAITED_MAX:
@@ -82,12 +90,12 @@ def _doubt(results: Results, workload: str, name: str) -> None:
         print(f"{workload}: {name} used only {busy:.0%} of a core; the load was the limit, it can do more")
 
 
-def _medians(results: Results, workload: str, names: list[str], field: str) -> dict[str, float | None]:
+def medians(results: Results, workload: str, names: list[str], field: str) -> dict[str, float | None]:
     values = {name: [getattr(each, field) for each in results.get((workload, name), [])] for name in names}
     return {name: statistics.median(each) if each else None for name, each in values.items()}
 
 
-def _row(title: str, figures: dict[str, float | None]) -> None:
+def row(title: str, figures: dict[str, float | None]) -> None:
     ours, theirs = figures.get(OURS.name), figures.get(MOSQUITTO.name)
     ratio = f"{ours / theirs:.2f}" if ours is not None and theirs else "-"
     shown = ("-" if it is None else f"{it:,.0f}" if it >= 100 else f"{it:.2f}" for it in figures.values())

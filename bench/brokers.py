@@ -36,6 +36,7 @@ class BrokerError(Exception):
 class Ports:
     mqtt: int
     metrics: int | None = None  # ours only
+    parent: int | None = None  # of the broker above it in a tree; ours and Mosquitto only
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,11 @@ class Running:
 def _ours(ports: Ports, folder: Path) -> list[str]:
     """With --data its message log is on."""
     command = [str(Path(sys.prefix) / "bin" / "brokerbed"), "broker", "--port", str(ports.mqtt), "--data", str(folder)]
-    return [*command, "--metrics-port", str(ports.metrics)] if ports.metrics else command
+    if ports.metrics:
+        command += ["--metrics-port", str(ports.metrics)]
+    if ports.parent:
+        command += ["--parent", f"{HOST}:{ports.parent}"]
+    return [*command, "--name", f"port{ports.mqtt}", "--routing", "identity"]
 
 
 def _ours_missing() -> str | None:
@@ -79,9 +84,20 @@ def _mosquitto(ports: Ports, folder: Path) -> list[str]:
     configuration = folder / "mosquitto.conf"
     configuration.write_text(
         f"listener {ports.mqtt} {HOST}\nallow_anonymous true\npersistence false\nlog_type none\n"
-        "max_queued_messages 0\nmax_inflight_messages 1000\nset_tcp_nodelay true\n"
+        "max_queued_messages 0\nmax_inflight_messages 1000\nset_tcp_nodelay true\n" + _bridge(ports)
     )
     return [_mosquitto_path() or "mosquitto", "-c", str(configuration)]
+
+
+def _bridge(ports: Ports) -> str:
+    """All topics both ways at QoS 0. In MQTT 5 a bridge asks for No Local: nothing comes back on it."""
+    if not ports.parent:
+        return ""
+    return (
+        f"connection port{ports.mqtt}\naddress {HOST}:{ports.parent}\ntopic # both 0\n"
+        "bridge_protocol_version mqttv50\ncleansession true\nnotifications false\n"
+        "bridge_attempt_unsubscribe false\ntry_private false\n"
+    )
 
 
 def _mosquitto_missing() -> str | None:
@@ -114,10 +130,10 @@ RELAY = Broker("relay", _relay, lambda: None)
 
 
 @contextmanager
-def running(broker: Broker, metrics: bool = False) -> Iterator[Running]:
-    """The broker, answering; afterwards its process and its folder are gone."""
+def running(broker: Broker, metrics: bool = False, parent: int | None = None) -> Iterator[Running]:
+    """The broker, answering (its link to a parent may not be up yet); afterwards its process and folder are gone."""
     with tempfile.TemporaryDirectory(prefix=f"bench-{broker.name}-") as name:
-        process, ports = _start(broker, Path(name), metrics and broker.has_metrics)
+        process, ports = _start(broker, Path(name), metrics and broker.has_metrics, parent)
         try:
             if ports.metrics:
                 _scrape(ports.metrics)
@@ -144,10 +160,11 @@ def stop_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, end)
 
 
-def _start(broker: Broker, folder: Path, metrics: bool) -> tuple[subprocess.Popen[bytes], Ports]:
+def _start(broker: Broker, folder: Path, metrics: bool, parent: int | None) -> tuple[subprocess.Popen[bytes], Ports]:
     said = folder / "stderr"
     for _ in range(STARTS_MAX):
-        ports = Ports(*_free_ports(2 if metrics else 1))
+        mqtt, spare = _free_ports(2)
+        ports = Ports(mqtt, spare if metrics else None, parent)
         data = folder / str(ports.mqtt)
         data.mkdir()
         with said.open("wb") as output:

@@ -3,6 +3,7 @@
 `python -m bench.load WORKLOAD --port PORT` loads the broker on that port and prints one JSON object; `measure` does so
 from another program. A closed loop keeps a window of messages under way: what the subscribers have received (and, with
 QoS 1, what the broker has acknowledged) lets the publishers send again. So a broker is kept busy and never flooded.
+In a tree the publisher has another broker than the subscriber; it begins when messages find their way.
 
 Nothing is encoded or decoded while it measures. Publishers send slices of a buffer of ready packets. Topic and payload
 have constant lengths, so a subscriber counts messages by their bytes. The first message is read and compared in full.
@@ -39,6 +40,9 @@ BUFFER_BYTES = 1 << 20  # more than a window of messages
 CYCLE_MESSAGES = 50_000  # ready packets where they differ: a multiple of every batch, below the 65 535 packet ids
 FILTERS_PER_PACKET = 100  # in one SUBSCRIBE: well below every broker's packet limit
 BYSTANDERS = 10  # connections that share the subscriptions nobody publishes to
+PROBE_S = 0.05  # a tree may need so long to take a message across; a link that was too early is dialled again
+PROBES_MAX = 400
+LAST_PROBE = b"last"
 ROUND_TRIPS_MAX = 1_000_000  # bounds the list of samples
 ROOT = Path(__file__).parents[1]
 
@@ -73,7 +77,9 @@ WORKLOADS = {
     "qos1": Workload(qos=1, batch=100),
     "round-trip": Workload(window=1, batch=1),
     "one-to-one-v5": Workload(level=packets.LEVEL_5),
+    "round-trip-v5": Workload(window=1, batch=1, level=packets.LEVEL_5),
     "mixed": Workload(topics=100),
+    "mixed-v5": Workload(topics=100, level=packets.LEVEL_5),
     "many-topics": Workload(topics=CYCLE_MESSAGES),
 }
 
@@ -84,7 +90,7 @@ class Result:
     deliveries: int
     seconds: float
     load_cpu_s: float
-    broker_cpu_s: float
+    broker_cpu_s: float  # of all brokers, if there are several
     broker_waited_s: float  # it wanted a core and others had them
     p50_us: float | None = None
     p99_us: float | None = None
@@ -106,10 +112,13 @@ class Result:
         return self.broker_waited_s / self.seconds
 
 
-def measure(name: str, port: int, seconds: float, pid: int, bystanders: int = 0) -> Result:
-    """Runs a workload in a process of its own against the broker `pid` on `port`."""
+def measure(
+    name: str, port: int, seconds: float, pids: Sequence[int], bystanders: int = 0, publish_port: int | None = None
+) -> Result:
+    """Runs a workload in a process of its own against the broker on `port`; `pids` are all brokers at work."""
     command = [sys.executable, "-m", "bench.load", name, "--port", str(port), "--seconds", str(seconds)]
-    command += ["--pid", str(pid), "--bystanders", str(bystanders)]
+    command += ["--publish-port", str(publish_port or port), "--bystanders", str(bystanders)]
+    command += [word for pid in pids for word in ("--pid", str(pid))]
     limit_s = SET_UP_S_MAX + WARM_UP_S + seconds + 2 * DRAIN_S_MAX
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False)
@@ -178,7 +187,7 @@ class Inflow:
 class Loop:
     """Publishers, subscribers and the window between them, connected and proven by one message."""
 
-    def __init__(self, workload: Workload, port: int, stack: ExitStack) -> None:
+    def __init__(self, workload: Workload, port: int, publish_port: int, stack: ExitStack) -> None:
         self.workload = workload
         self.stream = memoryview(_stream(workload))
         self.sent_size = len(self.stream) // _stream_messages(workload)
@@ -186,7 +195,10 @@ class Loop:
         subscribers = [stack.enter_context(connect(port, f"sub{i}", level)) for i in range(workload.subscribers)]
         for client in subscribers:
             subscribe(client, [f"bench/{'+' if workload.topics > 1 else _topic(0)}"], qos, level)
-        self.publishers = [stack.enter_context(connect(port, f"pub{i}", level)) for i in range(workload.publishers)]
+        publishers = range(workload.publishers)
+        self.publishers = [stack.enter_context(connect(publish_port, f"pub{i}", level)) for i in publishers]
+        if publish_port != port:
+            self._find_way(subscribers)
         self.counts: list[int] = []
         self.inflows = [self._prove(client) for client in subscribers]
         if qos:
@@ -197,6 +209,20 @@ class Loop:
         self.by_descriptor = {inflow.client.fileno(): inflow for inflow in self.inflows}
         self.sent = 0
         self.position = 0
+
+    def _find_way(self, subscribers: Sequence[socket.socket]) -> None:
+        """Repeats a message until one arrives: links and interest need a moment. None is left under way."""
+        (publisher,), (subscriber,), topic = self.publishers, subscribers, f"bench/{_topic(0)}"
+        assert self.workload.qos == 0  # nobody waits for acknowledgements
+        for _ in range(PROBES_MAX):
+            publisher.sendall(packets.publish(topic, b"probe", level=self.workload.level))
+            if select.select([subscriber], [], [], PROBE_S)[0]:
+                break
+        else:
+            raise LoadError(f"no message found its way in {PROBES_MAX * PROBE_S:.0f} s")
+        publisher.sendall(packets.publish(topic, LAST_PROBE, level=self.workload.level))
+        while not packets.read_packet(subscriber).endswith(LAST_PROBE):
+            pass
 
     def _prove(self, subscriber: socket.socket) -> Inflow:
         """The first message arrives as it was sent; its length is that of all others."""
@@ -280,15 +306,17 @@ class Loop:
             raise LoadError(self._missing(f"and nothing came for {STALL_S} s")) from None
 
 
-def generate(workload: Workload, port: int, seconds: float, pid: int, bystanders: int) -> Result:
+def generate(
+    workload: Workload, port: int, publish_port: int, seconds: float, pids: Sequence[int], bystanders: int
+) -> Result:
     """Connects, warms up, measures, disconnects."""
     with ExitStack() as stack:
         _subscribe_bystanders(port, bystanders, stack)
-        loop = Loop(workload, port, stack)
+        loop = Loop(workload, port, publish_port, stack)
         gc.disable()
         with loop.stalls_named():
             loop.run(WARM_UP_S)
-            before, own_cpu, cpu, waited = loop.sent, time.process_time(), cpu_s(pid), waited_s(pid)
+            before, own_cpu, cpu, waited = loop.sent, time.process_time(), cpu_s(pids), waited_s(pids)
             samples: list[int] = []
             if workload.window == 1:
                 samples = sorted(loop.round_trips(seconds))
@@ -301,22 +329,22 @@ def generate(workload: Workload, port: int, seconds: float, pid: int, bystanders
             deliveries=messages * workload.subscribers,
             seconds=elapsed,
             load_cpu_s=time.process_time() - own_cpu,
-            broker_cpu_s=cpu_s(pid) - cpu,
-            broker_waited_s=waited_s(pid) - waited,
+            broker_cpu_s=cpu_s(pids) - cpu,
+            broker_waited_s=waited_s(pids) - waited,
             p50_us=samples[len(samples) // 2] / 1e3 if samples else None,
             p99_us=samples[len(samples) * 99 // 100] / 1e3 if samples else None,
         )
 
 
-def cpu_s(pid: int) -> float:
-    """Seconds of CPU that a process has used so far, in user and kernel mode."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_s(pids: Sequence[int]) -> float:
+    """Seconds of CPU that processes have used so far, in user and kernel mode."""
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
 
 
-def waited_s(pid: int) -> float:
-    """Seconds that a process's main thread was ready to run and had no core."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+def waited_s(pids: Sequence[int]) -> float:
+    """Seconds that the main threads of processes were ready to run and had no core."""
+    return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) for pid in pids) / 1e9
 
 
 def _subscribe_bystanders(port: int, count: int, stack: ExitStack) -> None:
@@ -346,12 +374,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.load", description="Load a broker and print what it did.")
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--pid", type=int, default=os.getpid(), help="of the broker, to read its CPU time")
+    parser.add_argument("--publish-port", type=int, help="of the publishers' broker, if it is another one of a tree")
+    parser.add_argument("--pid", type=int, action="append", help="of a broker, to read its CPU time; may be repeated")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--bystanders", type=int, default=0, help="subscriptions that match nothing")
     it = parser.parse_args()
     try:
-        result = generate(WORKLOADS[it.workload], it.port, it.seconds, it.pid, it.bystanders)
+        pids = it.pid or [os.getpid()]
+        result = generate(WORKLOADS[it.workload], it.port, it.publish_port or it.port, it.seconds, pids, it.bystanders)
     except (LoadError, OSError) as error:
         sys.exit(f"{it.workload}: {error or type(error).__name__}")
     print(json.dumps(asdict(result)))

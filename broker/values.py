@@ -1,5 +1,6 @@
 """What a broker handles: messages and what goes with them. No behaviour but equality and encoding that is shared."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import mqtt5
@@ -31,9 +32,11 @@ class Message:
     """One publication on its way through the broker; shared by all its deliveries, never changed."""
 
     __slots__ = (
+        "entering",
         "expires_at_ns",
         "head",
         "is_additional",
+        "number",
         "origin",
         "payload",
         "properties",
@@ -41,8 +44,10 @@ class Message:
         "qos",
         "replay_for",
         "retain",
+        "retained",
         "sequence",
         "topic",
+        "uses",
     )
 
     def __init__(
@@ -55,7 +60,6 @@ class Message:
         properties: Properties = NO_PROPERTIES,
         expires_at_ns: int | None = None,
     ) -> None:
-        encoded = topic.encode()
         self.topic = topic
         self.payload = payload
         self.qos = qos
@@ -67,11 +71,21 @@ class Message:
         self.origin = ""  # the broker at which it entered the tree, and its number there: its identity
         self.sequence = 0
         self.replay_for: Entry | None = None  # a retained message that answers this subscription only
-        self.head = len(encoded).to_bytes(2, "big") + encoded
+        self.number = 0  # of its row in the store; 0: it has none
+        self.uses = 0  # by other rows
+        self.entering = self.retained = 0  # rows that say that it is at the input, or retained
+        self.head = topic_head(topic)
 
     @property
     def size(self) -> int:
         return len(self.head) + len(self.payload)
+
+
+@lru_cache(maxsize=100_000)
+def topic_head(topic: str) -> bytes:
+    """A topic as it stands in a PUBLISH packet."""
+    encoded = topic.encode()
+    return len(encoded).to_bytes(2, "big") + encoded
 
 
 def properties_of(packet: "mqtt5.PublishPacket | mqtt5.Will") -> Properties:

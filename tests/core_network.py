@@ -5,10 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.config import BrokerConfig
+from broker.core import persist
 from broker.core.broker import Broker
 from broker.core.connection import Connection
+from broker.core.restore import restore
+from broker.core.store import MemoryStore
 from broker.log_record import FIELDS, RECORD, Kind, Log
 from tests.core_client import NS_PER_S, Client
+
+Crashes = frozenset[tuple[int, str]]  # number of the commit, and "before" or "after" it
 
 
 @dataclass(eq=False)
@@ -24,9 +29,10 @@ class Pipe:
 class Node:
     """One broker of the network; to a Client it looks like the world."""
 
-    def __init__(self, network: "Network", name: str, **config: Any) -> None:
+    def __init__(self, network: "Network", name: str, store: MemoryStore | None, **config: Any) -> None:
         self.network = network
         self.name = name
+        self.store = store
         self.starts = 0
         self._config = config
         self.start()
@@ -36,7 +42,11 @@ class Node:
         token = f"{self.name}/{self.starts}"
         self.log = Log()
         config = BrokerConfig(name=self.name, id_token=token, incarnation=str(self.starts), **self._config)
-        self.broker = Broker(config, self.log)
+        self.broker = Broker(config, self.log, is_durable=self.store is not None)
+        if self.store is not None:
+            restore(self.broker, self.store.load(), self.now_ns)
+        if (parent := self.network.parents[self.name]) is not None:
+            self.broker.overlay.expect_parent(parent)
 
     @property
     def now_ns(self) -> int:
@@ -47,10 +57,16 @@ class Node:
 
 
 class Network:
-    def __init__(self, parents: Mapping[str, str | None], **config: Any) -> None:
+    def __init__(
+        self, parents: Mapping[str, str | None], is_durable: bool = False, crashes: Crashes = frozenset(), **config: Any
+    ) -> None:
+        """`crashes`: the broker that makes this commit dies just before it, or just after it and before its output."""
         self.now_ns = NS_PER_S
         self.parents = dict(parents)
-        self.nodes = {name: Node(self, name, **config) for name in parents}
+        self.crashes = crashes
+        self.commits = 0
+        stores = {name: MemoryStore() if is_durable else None for name in parents}
+        self.nodes = {name: Node(self, name, stores[name], **config) for name in parents}
         self.links: dict[str, tuple[Connection, Connection]] = {}  # child -> its end, the parent's end
         for name, parent in parents.items():
             if parent is not None:
@@ -88,11 +104,17 @@ class Network:
         self.settle()
 
     def restart(self, name: str) -> None:
-        """The broker loses everything; links to it break, and its clients must come again."""
+        """The broker loses all that it has not stored; links to it break, and its clients must come again."""
+        for client in self.nodes[name].broker.connections:
+            if isinstance(client.driver, Client):
+                client.driver.is_closed = True
+        self.nodes[name].start()
         for child, parent in self.parents.items():
             if name in (child, parent) and child in self.links:
-                self.cut(child)
-        self.nodes[name].start()
+                assert parent is not None
+                up, down = self.links.pop(child)
+                other, end = (parent, down) if name == child else (child, up)
+                self.nodes[other].broker.lost(end, self.now_ns)
 
     def client(self, node: str, client_id: str) -> Client:
         return Client(self.nodes[node], client_id)  # type: ignore[arg-type]
@@ -104,6 +126,10 @@ class Network:
             busy = False
             for node in self.nodes.values():
                 broker = node.broker
+                if broker.unsaved:
+                    busy = True
+                    if not self._commit(node):
+                        continue
                 dirty, broker.dirty = broker.dirty, []
                 for connection in dirty:
                     busy = True
@@ -120,6 +146,17 @@ class Network:
                     busy = True
                     connection.driver.is_closed = True
                     broker.lost(connection, self.now_ns)
+
+    def _commit(self, node: Node) -> bool:
+        """Whether the broker lives on."""
+        self.commits += 1
+        assert node.store is not None
+        if (self.commits, "before") not in self.crashes:
+            node.store.commit(persist.take(node.broker))
+            if (self.commits, "after") not in self.crashes:
+                return True
+        self.restart(node.name)
+        return False
 
     def wait(self, seconds: float) -> None:
         """Let time pass, doing what becomes due on the way."""

@@ -1,9 +1,9 @@
 """The broker: its state, its entry points for a driver, and the loop over what a client sent.
 
 A driver calls `opened`, `received` (bytes) or `received_packet` (objects, on a simulated network), `writable`, `lost`
-and `due`, always with the time; afterwards it writes the output of the connections in `dirty`, closes those in
-`ending`, and sees to it that `due` is called at `deadline_ns`. The core waits for nothing, reads no clock and draws no
-random number.
+and `due`, always with the time; afterwards it stores what is `unsaved`, then writes the output of the connections in
+`dirty`, closes those in `ending`, and sees to it that `due` is called at `deadline_ns`. The core waits for nothing,
+reads no clock and draws no random number.
 """
 
 import heapq
@@ -39,11 +39,16 @@ class Counters:
     protocol_errors: int = 0
     dropped: dict[Reason, int] = field(default_factory=lambda: dict.fromkeys(Reason, 0))
     rejected: int = 0
+    store_problems: int = 0  # how often the store began to refuse what is to survive
+    store_blocked: int = 0  # 1 while it does
 
 
 class Broker:
-    def __init__(self, config: BrokerConfig, log: Log | None = None) -> None:
+    def __init__(self, config: BrokerConfig, log: Log | None = None, is_durable: bool = False) -> None:
+        """`is_durable`: the driver has a store, and writes what is in `unsaved` before any output."""
         self.config = config
+        self.unsaved: dict[int, Any] | None = {} if is_durable else None  # see persist.py
+        self.last_number = 0  # of a row in the store
         self.log = log
         self.counters = Counters()
         self.sessions: dict[str, Session] = {}
@@ -151,6 +156,10 @@ class Broker:
         if not connection.is_dirty:
             connection.is_dirty = True
             self.dirty.append(connection)
+
+    def take_number(self) -> int:
+        self.last_number += 1
+        return self.last_number
 
     def identify(self, message: Message) -> None:
         """It enters the tree here."""

@@ -39,6 +39,7 @@ class Connection:
         "peer",
         "receive_max",
         "session",
+        "tag",
         "user",
         "version",
         "wanted_bytes",
@@ -60,6 +61,7 @@ class Connection:
         self.wanted_bytes = 0  # it cannot be complete before there are so many
         self.last_ns = now_ns  # when something was last received
         self.keep_alive_ns = 0  # 0: never ends
+        self.tag = b"", ""  # on a link: how the identity of the last message began, and its origin
         self.form = V311  # of notifications at QoS 0 in and out
         self.is_uplink = False  # we are the client, and the other side is our parent
         self.is_dirty = False  # it is in the broker's list of connections with output

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import mqtt5
 
+from broker.core import persist
 from broker.core.link import IDENTITY, MESSAGE, NOTIFICATION, RETAINED, RETAINED_FOR, tag, tag_head
 from broker.core.run import TAGGED, V5
 from broker.core.session import Delivery, Session
@@ -34,11 +35,11 @@ def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int)
     """Send it now if nothing stands before it, else let it wait."""
     connection = session.connection
     if delivery.qos == 0 and connection is None:
-        drop(broker, session, delivery.message, 0, Reason.OFFLINE, now_ns)
+        drop(broker, session, delivery, Reason.OFFLINE, now_ns)
         return
     if delivery.qos == 0 and connection is not None and session.demand is None:
         if connection.is_blocked:
-            drop(broker, session, delivery.message, 0, Reason.SLOW, now_ns)
+            drop(broker, session, delivery, Reason.SLOW, now_ns)
         else:
             _send(broker, session, connection, delivery, now_ns)
         return
@@ -53,12 +54,13 @@ def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int)
         return
     while is_full(broker, session, delivery.message):
         if not session.queue or broker.config.queue_policy == "reject":
-            drop(broker, session, delivery.message, delivery.qos, Reason.QUEUE_FULL, now_ns)
+            drop(broker, session, delivery, Reason.QUEUE_FULL, now_ns)
             return
         oldest = session.pop()
         session.service_due_ns = session.service_left_ns = None  # if anything was in service, it was the oldest
-        drop(broker, session, oldest.message, oldest.qos, Reason.QUEUE_FULL, now_ns)
+        drop(broker, session, oldest, Reason.QUEUE_FULL, now_ns)
     session.push(delivery)
+    persist.save_delivery(broker, session, delivery)
     broker.log_message(now_ns, Kind.QUEUED, session.log_number, delivery.message, delivery.qos)
     if session.demand is not None:
         _serve(broker, session, now_ns)
@@ -92,22 +94,25 @@ def resume(broker: "Broker", session: Session, now_ns: int) -> None:
 def _send(broker: "Broker", session: Session, connection: "Connection", delivery: Delivery, now_ns: int) -> None:
     message = delivery.message
     if message.expires_at_ns is not None and message.expires_at_ns <= now_ns:
-        drop(broker, session, message, delivery.qos, Reason.EXPIRED, now_ns)
+        drop(broker, session, delivery, Reason.EXPIRED, now_ns)
         return
+    is_again = delivery.packet_id != 0
     packet_id = delivery.packet_id or (session.take_id() if delivery.qos else 0)
     session.parked.pop(packet_id, None)
     aliases = len(connection.aliases_out)
-    output = _encoded(connection, delivery, packet_id, delivery.packet_id != 0, now_ns)
+    output = _encoded(connection, delivery, packet_id, is_again, now_ns)
     if connection.is_wire and len(output) > connection.packet_bytes_max:
         if len(connection.aliases_out) > aliases:
             connection.aliases_out.popitem()  # the client will not hear of it
-        drop(broker, session, message, delivery.qos, Reason.TOO_LARGE, now_ns)
+        drop(broker, session, delivery, Reason.TOO_LARGE, now_ns)
         return
     if delivery.qos:
         session.inflight[packet_id] = delivery
+        delivery.packet_id = packet_id
+        persist.save_delivery(broker, session, delivery)
     broker.counters.messages_delivered += 1
-    flags = RETAIN * delivery.retain | DUPLICATE * (delivery.packet_id != 0) | REPLAY * (delivery.answers is not None)
-    if session.link is not None and delivery.packet_id == 0:  # sent again it is no other notification
+    flags = RETAIN * delivery.retain | DUPLICATE * is_again | REPLAY * (delivery.answers is not None)
+    if session.link is not None and not is_again:  # sent again it is no other notification
         session.link.sent[NOTIFICATION if delivery.answers is None else RETAINED] += 1
         flags |= ADDITIONAL * (message.is_additional and session.link.is_parent)
     broker.log_message(now_ns, Kind.SENT, session.log_number, message, delivery.qos, flags=flags)
@@ -171,9 +176,11 @@ def _packet(
     )  # fmt: skip
 
 
-def drop(broker: "Broker", session: Session, message: Message, qos: int, reason: Reason, now_ns: int) -> None:
+def drop(broker: "Broker", session: Session, delivery: Delivery, reason: Reason, now_ns: int) -> None:
     broker.counters.dropped[reason] += 1
-    broker.log_message(now_ns, Kind.DROPPED, session.log_number, message, qos, reason)
+    session.parked.pop(delivery.packet_id, None)
+    persist.forget_delivery(broker, delivery)
+    broker.log_message(now_ns, Kind.DROPPED, session.log_number, delivery.message, delivery.qos, reason)
 
 
 # -- emulated service at a session's output: first come first served, only while connected, preemptive resume ---------
@@ -222,6 +229,7 @@ def acknowledged(broker: "Broker", session: Session, packet_id: int, now_ns: int
     if delivery.qos != 1:
         raise ProtocolError("PUBACK for a message at QoS 2")
     del session.inflight[packet_id]
+    persist.forget_delivery(broker, delivery)
     _log_acknowledged(broker, session, delivery, now_ns)
     if session.queue:
         pump(broker, session, now_ns)
@@ -242,17 +250,21 @@ def received_by_client(broker: "Broker", connection: "Connection", packet: mqtt5
         return
     if int(packet.reason_code) >= 0x80:
         del session.inflight[packet.packet_id]
+        persist.forget_delivery(broker, delivery)
         pump(broker, session, now_ns)
         return
     if not delivery.is_released:
         delivery.is_released = True
+        persist.save_delivery(broker, session, delivery)
         _log_acknowledged(broker, session, delivery, now_ns)
     broker.send(connection, mqtt5.PubRelPacket(packet.packet_id))
 
 
 def released_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubRelPacket, now_ns: int) -> None:
     del now_ns
-    known = _session(connection).received.pop(packet.packet_id, 0) is None
+    session = _session(connection)
+    known = session.received.pop(packet.packet_id, 0) is None
+    persist.save_received(broker, session, packet.packet_id, False)
     code = mqtt5.PubCompReasonCode.SUCCESS if known else mqtt5.PubCompReasonCode.PACKET_ID_NOT_FOUND
     broker.send(connection, mqtt5.PubCompPacket(packet.packet_id, reason_code=code))
 
@@ -265,6 +277,7 @@ def completed_by_client(broker: "Broker", connection: "Connection", packet: mqtt
     if not delivery.is_released:
         raise ProtocolError("PUBCOMP for a message that was not released")
     del session.inflight[packet.packet_id]
+    persist.forget_delivery(broker, delivery)
     pump(broker, session, now_ns)
 
 

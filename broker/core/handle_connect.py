@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import deliver, handle_publish, handle_subscribe, overlay
+from broker.core import deliver, handle_publish, handle_subscribe, overlay, persist
 from broker.core.connection import PACKET_BYTES_ANY
 from broker.core.link import INSTANCE, LINK_ID, NAME, PATH, is_reserved, property_of
 from broker.core.run import TAGGED
@@ -76,6 +76,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     session.expires_at_ns = None
     session.connection = connection
     connection.session = session
+    persist.save_session(broker, session)
     connection.will = packet.will
     connection.inflight_max = min(config.inflight_max, packet.receive_max)
     connection.receive_max = overlay.WINDOW if is_link else config.receive_maximum
@@ -209,17 +210,25 @@ def _detach(broker: "Broker", connection: "Connection", now_ns: int) -> None:
             broker.at(session.will_due_ns, _will_due, session)
     if session.expiry_s == 0:
         end_session(broker, session, now_ns)
-    elif session.expiry_s != NEVER_S:
+        return
+    if session.expiry_s != NEVER_S:
         session.expires_at_ns = now_ns + session.expiry_s * NS_PER_S
-        broker.at(session.expires_at_ns, _session_due, session)
+        expire_later(broker, session)
+    persist.save_session(broker, session)
+
+
+def expire_later(broker: "Broker", session: Session) -> None:
+    assert session.expires_at_ns is not None
+    broker.at(session.expires_at_ns, _session_due, session)
 
 
 def end_session(broker: "Broker", session: Session, now_ns: int) -> None:
     _send_will(broker, session, now_ns)
     broker.sessions.pop(session.client_id, None)
+    persist.forget_session(broker, session)
     handle_subscribe.forget_all(broker, session, now_ns)
     for delivery in (*session.inflight.values(), *session.queue):
-        deliver.drop(broker, session, delivery.message, delivery.qos, Reason.SESSION_ENDED, now_ns)
+        deliver.drop(broker, session, delivery, Reason.SESSION_ENDED, now_ns)
     session.queue.clear()
     session.inflight.clear()
     session.expires_at_ns = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
+from broker.core import persist
 from broker.core.access import WRITE
 from broker.core.deliver import deliver, is_full
 from broker.core.link import (
@@ -17,8 +18,10 @@ from broker.core.link import (
     PATH_TOPIC,
     RESERVED,
     RETAINED_FOR,
+    Link,
     is_reserved,
     property_of,
+    tag_head,
     tag_only,
     untag,
 )
@@ -62,7 +65,7 @@ def run_at_qos0(
     skipped = _pass_on(broker, session, route, run, now_ns)
     log = broker.log
     if log is not None:
-        number = -1 if skipped else route.log_all
+        number = route.log_numbers.get(skipped[0] if skipped else None, -1) if len(skipped) < 2 else -1
         if number < 0:
             number = _log_route(log, topic, route, skipped)
         log.records += PACK(
@@ -83,7 +86,7 @@ def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, bo
     if form == TAGGED:
         assert connection.session is not None
         assert connection.session.link is not None
-        tagged = tag_only(data, payload_at) if raw and not connection.session.link.is_foreign else None
+        tagged = _tag_at(connection, data, payload_at) if raw and not connection.session.link.is_foreign else None
         if tagged is None:
             return None
         payload_at = tagged[2]
@@ -103,6 +106,18 @@ def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, bo
     return run
 
 
+def _tag_at(connection: "Connection", data: bytes, at: int) -> tuple[str, int, int] | None:
+    """As tag_only; mostly it is the origin of the message before."""
+    head, origin = connection.tag
+    digits_at = at + len(head)
+    if head and data.startswith(head, at) and (digits := data[digits_at : digits_at + DIGITS]).isdigit():
+        return origin, int(digits), digits_at + DIGITS
+    tagged = tag_only(data, at)
+    if tagged is not None:
+        connection.tag = tag_head(tagged[0]), tagged[0]
+    return tagged
+
+
 def _end_of_tagged(data: bytes, at: int, size: int, tag_end: int, sequence: int) -> int:
     """Where the run of messages from a link ends: one origin, numbers without a gap."""
     prefix = data[at : at + tag_end - DIGITS]
@@ -120,8 +135,8 @@ def _log_route(log: Log, topic: str, route: Route, skipped: list[Session]) -> in
     if route.log_topic < 0:
         route.log_topic = log.number(topic)
     number = log.route(tuple(session.log_number for session in route.plain if session not in skipped))
-    if not skipped:
-        route.log_all = number
+    if len(skipped) < 2:
+        route.log_numbers[skipped[0] if skipped else None] = number
     return number
 
 
@@ -249,7 +264,7 @@ def _accept(
     if message.qos == 2 and len(session.received) >= connection.receive_max:
         raise MqttError("more messages at QoS 2 than the receive maximum", 0x93)
     link = session.link
-    if link is not None and message.origin and link.is_copy(message.origin, message.sequence, is_duplicate):
+    if link is not None and message.origin and _is_copy(broker, session, link, message, is_duplicate):
         _answer(broker, connection, message.qos, packet_id, 0)
         return
     code = _refusal(broker, connection, message)
@@ -267,6 +282,20 @@ def _accept(
         enter(broker, message, now_ns)
 
 
+def _is_copy(broker: "Broker", session: Session, link: Link, message: Message, is_duplicate: bool) -> bool:
+    """Whether a link has brought this message before."""
+    if link.is_foreign:
+        return link.is_known_copy(message.origin, message.sequence)
+    if message.qos != 1 or message.replay_for is not None:
+        return False
+    mark = link.mark(message.origin)
+    if message.sequence <= mark.sequence:
+        return is_duplicate
+    mark.sequence = message.sequence
+    persist.save_mark(broker, session, mark)
+    return False
+
+
 def _answer(broker: "Broker", connection: "Connection", qos: int, packet_id: int, code: int) -> None:
     if qos == 0:
         return
@@ -278,6 +307,7 @@ def _answer(broker: "Broker", connection: "Connection", qos: int, packet_id: int
         if code < 0x80:
             assert connection.session is not None
             connection.session.received[packet_id] = None
+            persist.save_received(broker, connection.session, packet_id, True)
             code = 0
         broker.send(connection, mqtt5.PubRecPacket(packet_id, reason_code=mqtt5.PubRecReasonCode(code)))
 
@@ -327,7 +357,13 @@ def enter(broker: "Broker", message: Message, now_ns: int) -> None:
         publish(broker, message, now_ns)
         return
     broker.input_free_at_ns = max(now_ns, broker.input_free_at_ns) + broker.config.service_in()
-    broker.at(broker.input_free_at_ns, publish, message)
+    broker.at(broker.input_free_at_ns, _entered, message)
+    persist.save_entering(broker, message)
+
+
+def _entered(broker: "Broker", message: Message, due_ns: int) -> None:
+    publish(broker, message, due_ns)
+    persist.forget_entering(broker, message)
 
 
 def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | None = None) -> None:
@@ -336,10 +372,7 @@ def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | No
         broker.overlay.replayed(message, now_ns)
         return
     if message.retain:
-        if message.payload:
-            broker.retained[message.topic] = message
-        else:
-            broker.retained.pop(message.topic, None)
+        persist.retain(broker, message.topic, message if message.payload else None)
     route = broker.subscriptions.route(message.topic)
     message.is_additional = route.is_additional
     for receiver in route.targets:

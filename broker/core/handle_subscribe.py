@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import overlay
+from broker.core import overlay, persist
 from broker.core.access import READ
 from broker.core.deliver import deliver
 from broker.core.link import IDENTITY, is_reserved
@@ -67,12 +67,16 @@ def _enter(broker: "Broker", subscription: Subscription, properties: list[tuple[
         entry = Entry(topic_filter, subscription.identity)
         is_new = entry not in session.link.entries
         session.link.entries[entry] = now_ns
+        if is_new:
+            persist.save_entry(broker, session, entry)
         subscription.uses = (old.uses if old else 0) + is_new
     else:
         is_new = old is None
         subscription.identity = old.identity if old else overlay.identity_of(broker, session, properties)
     session.subscriptions[topic_filter] = subscription
     broker.subscriptions.add(subscription)
+    subscription.number = old.number if old else 0
+    persist.save_subscription(broker, subscription)
     if is_new:
         _log(broker, Kind.SUBSCRIBED, session, topic_filter, subscription.qos, now_ns)
         if (plain := overlay.plain_filter(topic_filter)) is not None:
@@ -104,9 +108,11 @@ def _leave(
         identity = overlay.identity_of(broker, session, properties)
         if session.link.entries.pop(Entry(topic_filter, identity), None) is None:
             return False
+        persist.forget_entry(broker, session, Entry(topic_filter, identity))
         subscription.uses -= 1
     if session.link is None or subscription.uses == 0:
         del session.subscriptions[topic_filter]
+        persist.forget_subscription(broker, subscription)
         broker.subscriptions.remove(session, topic_filter)
     _log(broker, Kind.UNSUBSCRIBED, session, topic_filter, 0, now_ns)
     if (plain := overlay.plain_filter(topic_filter)) is not None:
@@ -177,6 +183,6 @@ def retained_for(broker: "Broker", topic_filter: str, now_ns: int = 0) -> Iterat
         found = [broker.retained[topic_filter]] if topic_filter in broker.retained else []
     for message in found:
         if message.expires_at_ns is not None and message.expires_at_ns <= now_ns:
-            del broker.retained[message.topic]
+            persist.retain(broker, message.topic, None)
         else:
             yield message

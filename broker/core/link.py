@@ -25,7 +25,10 @@ _TAG_START = b"\x26" + len(MESSAGE).to_bytes(2, "big") + MESSAGE.encode()  # a u
 
 
 class Link:
-    __slots__ = ("entries", "instance", "is_foreign", "is_parent", "peer", "received", "recent", "sent")
+    __slots__ = (
+        "entries", "entry_numbers", "instance", "is_foreign", "is_parent", "marks", "peer", "received", "recent",
+        "sent",
+    )  # fmt: skip
 
     def __init__(self, peer: str, is_parent: bool) -> None:
         self.peer = peer
@@ -35,16 +38,38 @@ class Link:
         self.entries: dict[Entry, int] = {}  # at a parent: what the child has told, and when it did so last
         self.sent = dict.fromkeys(KINDS, 0)
         self.received = dict.fromkeys((NOTIFICATION, RETAINED), 0)  # counted for a foreign peer, which does not count
-        self.recent: dict[tuple[str, int], None] = {}  # identities of messages that came in last
+        self.entry_numbers: dict[Entry, int] = {}  # of the rows that the entries have in the store
+        self.marks: dict[str, Mark] = {}  # by origin
+        self.recent: dict[tuple[str, int], None] = {}  # identities of messages that came from a foreign peer
 
-    def is_copy(self, origin: str, sequence: int, is_duplicate: bool) -> bool:
-        """Whether this message came before; for peers of ours that can only be one that is sent again."""
+    def is_known_copy(self, origin: str, sequence: int) -> bool:
+        """Whether a foreign peer has sent this message before."""
         identity = origin, sequence
         is_known = identity in self.recent
         self.recent[identity] = None
         if len(self.recent) > RECENT_MAX:
             del self.recent[next(iter(self.recent))]
-        return is_known and (is_duplicate or self.is_foreign)
+        return is_known
+
+    def mark(self, origin: str) -> "Mark":
+        mark = self.marks.get(origin)
+        if mark is None:
+            mark = self.marks[origin] = Mark(origin)
+        return mark
+
+
+class Mark:
+    """The last message at QoS 1 of an origin that a link brought.
+
+    Between brokers of ours such messages stay in order, so what is sent again after a cut and is not newer came before.
+    """
+
+    __slots__ = ("number", "origin", "sequence", "session")
+
+    def __init__(self, origin: str) -> None:
+        self.origin = origin
+        self.sequence = 0
+        self.number = self.session = 0  # in the store
 
 
 def property_of(properties: list[tuple[str, str]], name: str) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import deliver, handle_publish, handle_subscribe
+from broker.core import deliver, handle_connect, handle_publish, handle_subscribe, persist
 from broker.core.link import (
     IDENTITY,
     INSTANCE,
@@ -46,7 +46,18 @@ WINDOW = 1000  # messages at QoS 1 and 2 under way on a link, in each direction
 PING_S = 10  # the child speaks at least so often, and gives up after three times that
 STALE_PERIODS = 3  # an entry that was not repeated for so many refreshes is dropped
 ALWAYS, NEVER = mqtt5.RetainHandling.SEND_ALWAYS, mqtt5.RetainHandling.SEND_NEVER
+UNSURE = -1  # instead of a packet id: what was told got lost, perhaps
 SESSION_S = 0xFFFF_FFFF  # a link's session waits for its child as long as it takes
+
+
+class _Known:
+    """Something that the parent knows; while it has not acknowledged what it was told last, it may or may not."""
+
+    __slots__ = ("number", "open_id")
+
+    def __init__(self) -> None:
+        self.open_id = 0  # the packet with which it was told last, until that is acknowledged
+        self.number = 0  # of the row in the store
 
 
 class Overlay:
@@ -55,7 +66,7 @@ class Overlay:
         self.strategy = STRATEGIES[broker.config.routing]()
         self.parent: Session | None = None
         self.subscribed = 0  # local subscriptions so far; numbers their identities
-        self._known: dict[Entry, None] = {}  # what the parent has been told and has acknowledged
+        self._known: dict[Entry, _Known] = {}  # what the parent knows, or may know
         self._open: dict[int, tuple[Entry, bool]] = {}  # told and not acknowledged: packet id -> entry, whether added
         self._asked: dict[Entry, bool] = {}  # the parent was asked for retained messages; whether late, after a cut
         self._foreign_asks: dict[Entry, set[str]] = {}  # a foreign parent is answering: topics that came so far
@@ -90,6 +101,9 @@ class Overlay:
         packet_id = parent.take_id()
         parent.parked[packet_id] = None  # until it is acknowledged
         self._open[packet_id] = (entry, is_added)
+        known = self._known.setdefault(entry, _Known())
+        known.open_id = packet_id
+        known.number = persist.save_known(self._broker, known.number, entry, False)
         properties = [(IDENTITY, entry.identity)] if entry.identity else []
         if is_added:
             wanted = mqtt5.TopicFilter(
@@ -115,10 +129,31 @@ class Overlay:
         if entry is None or self.parent is None:
             return
         self.parent.parked.pop(packet_id, None)
-        if is_added:
-            self._known[entry] = None
-        else:
-            self._known.pop(entry, None)
+        known = self._known.get(entry)
+        if known is None or known.open_id != packet_id:
+            return  # something newer was told since
+        known.open_id = 0
+        persist.save_known(self._broker, known.number, entry if is_added else None, True)
+        if not is_added:
+            del self._known[entry]
+
+    def restore_parent(self, session: Session) -> None:
+        self.parent = session
+        self._is_first = False
+
+    def restore_known(self, entry: Entry, number: int, is_sure: bool) -> None:
+        known = self._known[entry] = _Known()
+        known.number = number
+        known.open_id = 0 if is_sure else UNSURE
+        if is_sure:
+            self._asked[entry] = False
+
+    def count_interest(self) -> None:
+        """All that clients and children want, counted anew."""
+        self.strategy = STRATEGIES[self._broker.config.routing]()
+        for session in self._broker.sessions.values():
+            for entry in _interest(session):
+                self.strategy.added(entry)
 
     # -- retained messages ------------------------------------------------------------------------------------
 
@@ -129,7 +164,7 @@ class Overlay:
             climbing = _climbing(parent)
             for message in handle_subscribe.retained_for(self._broker, entry.filter):
                 if message.topic not in climbing:
-                    del self._broker.retained[message.topic]
+                    persist.retain(self._broker, message.topic, None)
 
     def replayed(self, message: Message, now_ns: int) -> None:
         """The parent's answer goes to those who asked, if they are still there; what we know to be newer stays."""
@@ -147,7 +182,7 @@ class Overlay:
         is_late = self._asked.get(entry)
         if is_late is None:
             return
-        self._broker.retained[message.topic] = message
+        persist.retain(self._broker, message.topic, message)
         if is_late and is_same:  # they had it from us
             return
         for subscription in list(self._broker.subscriptions.to_filter(entry.filter)):
@@ -195,10 +230,7 @@ class Overlay:
         """Count our interest anew, drop what children did not repeat, repeat ours: wrong tables do not last."""
         for session in broker.sessions.values():
             self._watch_stale(session, now_ns)
-        self.strategy = STRATEGIES[broker.config.routing]()
-        for session in broker.sessions.values():
-            for entry in _interest(session):
-                self.strategy.added(entry)
+        self.count_interest()
         for entry in self._tell_unwanted(UNSUBSCRIBE, now_ns):
             self._tell(entry, True, REFRESH, now_ns)
         broker.at(now_ns + self._refresh_ns, self._refresh, None)
@@ -240,11 +272,16 @@ class Overlay:
         self._is_first = False
         self.refusal = None
         name = property_of(packet.user_properties, NAME)
-        parent = self._parent(name or connection.peer)
+        self.expect_parent(name or connection.peer)
+        parent = self.parent
+        assert parent is not None
         assert parent.link is not None
         parent.link.is_foreign = name is None
         if not packet.session_present:
-            self._known.clear()
+            self._forget_known()
+            for packet_id in parent.received:  # its numbers begin anew
+                persist.save_received(self._broker, parent, packet_id, False)
+            parent.received.clear()
             if name is None and self.strategy.floods:  # a foreign parent must be asked for everything, once
                 everything = mqtt5.TopicFilter("#", max_qos=mqtt5.QoS(2), no_local=True, retain_as_published=True)
                 self._broker.send(connection, mqtt5.SubscribePacket(parent.take_id(), [everything]))
@@ -282,38 +319,52 @@ class Overlay:
     def own_path(self) -> str:
         return "/".join((self._broker.config.name, *self.path))
 
-    def _parent(self, name: str) -> Session:
-        """The session that stands for the parent, subscribed to all that others publish."""
+    def expect_parent(self, name: str) -> None:
+        """There is a parent, reached or not: from now on all that is published waits for it."""
         broker = self._broker
         if self.parent is None:
-            parent = Session(name, broker.config.service_link)
-            parent.link = Link(name, is_parent=True)
-            self.parent = parent
-            if broker.log is not None:
-                parent.log_number = broker.log.number(f"{broker.config.name}>{name}")
-            everything = Subscription(parent, "#", 2, True, True, 0)
-            everything.wants_retained = False
-            broker.subscriptions.add(everything)
-        return self.parent
+            self.parent = Session(name, broker.config.service_link)
+            self.parent.link = Link(name, is_parent=True)
+            self.parent.expiry_s = SESSION_S
+            subscribe_to_all(broker, self.parent)
+        parent = self.parent
+        assert parent.link is not None
+        parent.link.peer = parent.client_id = name
+        if broker.log is not None:
+            parent.log_number = broker.log.number(f"{broker.config.name}>{name}")
+        persist.save_session(broker, parent)
+
+    def forget_parent(self, now_ns: int) -> None:
+        """This broker has become a root."""
+        if self.parent is not None:
+            self._broker.subscriptions.remove(self.parent, "#")
+            handle_connect.end_session(self._broker, self.parent, now_ns)
+            self._forget_known()
+            self.parent = None
+
+    def _forget_known(self) -> None:
+        for known in self._known.values():
+            persist.save_known(self._broker, known.number, None, True)
+        self._known.clear()
 
     def lost(self, now_ns: int) -> None:
-        """What was told and not acknowledged may or may not have arrived: it will be told again."""
+        """What was told and not acknowledged may or may not have arrived: the parent is told again how it is."""
         assert self.parent is not None
         deliver.disconnected(self._broker, self.parent, now_ns)
         for packet_id, (entry, is_added) in self._open.items():
             self.parent.parked.pop(packet_id, None)
             if is_added:
-                self._known.pop(entry, None)
                 self._asked.pop(entry, None)
-            else:
-                self._known[entry] = None
+            if entry in self._known:
+                self._known[entry].open_id = UNSURE
         self._open.clear()
         self._foreign_asks.clear()
         self._pings.clear()
 
     def _resynchronise(self, now_ns: int) -> None:
         for entry in self._tell_unwanted(RESYNC, now_ns):
-            if entry not in self._known:
+            known = self._known.get(entry)
+            if known is None or known.open_id:
                 self._tell(entry, True, RESYNC, now_ns)
 
     def _tell_unwanted(self, kind: str, now_ns: int) -> dict[Entry, None]:
@@ -364,11 +415,18 @@ def accept_link(broker: "Broker", session: Session, packet: mqtt5.ConnectPacket,
         if broker.log is not None:
             session.log_number = broker.log.number(f"{broker.config.name}>{name}")
         if broker.overlay.strategy.floods:
-            everything = Subscription(session, "#", 2, True, True, 0)
-            broker.subscriptions.add(everything)
+            everything = subscribe_to_all(broker, session)
             for message in handle_subscribe.retained_for(broker, "#", now_ns):
                 handle_subscribe.send_one_retained(broker, everything, message, Entry("#"), now_ns)
     session.link.instance = property_of(packet.user_properties, INSTANCE) or ""
+
+
+def subscribe_to_all(broker: "Broker", session: Session) -> Subscription:
+    """As our parent is, and under flooding every child; but not to what the session itself has sent."""
+    everything = Subscription(session, "#", 2, True, True, 0)
+    everything.wants_retained = False
+    broker.subscriptions.add(everything)
+    return everything
 
 
 def identity_of(broker: "Broker", session: Session, properties: list[tuple[str, str]]) -> str:

@@ -4,6 +4,8 @@ There are three forms of such bytes: version 3.1.1 has no properties, version 5 
 the list holds just the message's identity. A receiver of the form in which the run came gets the very bytes.
 """
 
+from functools import lru_cache
+
 from broker.core.link import DIGITS, tag_head
 from broker.mqtt import frames
 from broker.values import Message
@@ -47,13 +49,21 @@ class Run:
         return [data[start + at : start + size] for start in range(0, len(data), size)]
 
     def _make(self, form: int) -> bytes:
-        properties = (b"", b"\0", tag_head(self.origin) if form == TAGGED else b"")[form]
-        head = len(self.raw_topic).to_bytes(2, "big") + self.raw_topic + properties
-        length = len(head) + self.size - self.payload_at + (DIGITS if form == TAGGED else 0)
-        start = b"\x30" + frames.encoded_length(length) + head
+        start = _start(self.raw_topic, self.size - self.payload_at, self.origin if form == TAGGED else "", form)
         if form != TAGGED:
             return start + start.join(self._payloads())
+        if self.count == 1:
+            return start + b"%016d" % self.sequence + self.data[self.payload_at :]
         pieces: list[bytes] = []
         for sequence, payload in enumerate(self._payloads(), self.sequence):
             pieces += start, b"%016d" % sequence, payload
         return b"".join(pieces)
+
+
+@lru_cache(maxsize=100_000)
+def _start(raw_topic: bytes, payload_size: int, origin: str, form: int) -> bytes:
+    """How each message begins, up to its payload, or to the digits of its number."""
+    properties = tag_head(origin) if form == TAGGED else b"\0" if form == V5 else b""
+    head = len(raw_topic).to_bytes(2, "big") + raw_topic + properties
+    length = len(head) + payload_size + (DIGITS if form == TAGGED else 0)
+    return b"\x30" + frames.encoded_length(length) + head

@@ -19,7 +19,7 @@ PACKET_IDS = 65_535
 class Delivery:
     """One message for one session."""
 
-    __slots__ = ("answers", "identifiers", "is_released", "message", "packet_id", "qos", "retain")
+    __slots__ = ("answers", "identifiers", "is_released", "message", "number", "packet_id", "qos", "retain", "session")
 
     def __init__(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], answers: Entry | None = None
@@ -29,15 +29,17 @@ class Delivery:
         self.retain = retain
         self.identifiers = identifiers
         self.answers = answers  # the child's subscription for which a retained message is sent down a link
-        self.packet_id = 0  # kept for a message that was sent before and waits to be sent again
+        self.packet_id = 0  # since it was sent, or was about to be
+        self.number = 0  # of its row in the store; 0: it has none
+        self.session = 0  # the number of its session's row
         self.is_released = False  # QoS 2: PUBREC has come, PUBREL is out
 
 
 class Session:
     __slots__ = (
         "client_id", "connection", "demand", "expires_at_ns", "expiry_s", "inflight", "link", "log_number", "next_id",
-        "parked", "queue", "queue_bytes", "received", "service_due_ns", "service_left_ns", "subscriptions", "will",
-        "will_due_ns",
+        "number", "parked", "queue", "queue_bytes", "received", "service_due_ns", "service_left_ns", "subscriptions",
+        "will", "will_due_ns",
     )  # fmt: skip
 
     def __init__(self, client_id: str, demand: "Demand | None") -> None:
@@ -58,6 +60,7 @@ class Session:
         self.service_due_ns: int | None = None  # when the message in service is done, while connected
         self.service_left_ns: int | None = None  # how much service is left to it, while disconnected
         self.log_number = -1
+        self.number = 0  # of its row in the store; 0: it ends with its connection, or there is no store
         self.link: Link | None = None  # for a session that is one end of an overlay link
 
     def take_id(self) -> int:
@@ -78,7 +81,6 @@ class Session:
         for packet_id, delivery in reversed(late):
             del self.inflight[packet_id]
             self.parked[packet_id] = None
-            delivery.packet_id = packet_id
             self.queue.appendleft(delivery)
             self.queue_bytes += delivery.message.size
 

@@ -24,6 +24,7 @@ class Subscription:
         "identifier",
         "identity",
         "no_local",
+        "number",
         "qos",
         "retain_as_published",
         "session",
@@ -48,6 +49,7 @@ class Subscription:
         self.identifier = identifier  # 0: none
         self.wants_retained = True  # when it is new
         self.identity = ""  # in the overlay
+        self.number = 0  # of its row in the store; 0: it has none
         self.uses = 1  # by a child link: how many subscriptions below it stand behind this one
 
 
@@ -95,7 +97,7 @@ class SharedGroup:
 class Route:
     """Whom a topic reaches. `plain` receivers get a notification at QoS 0 just as it came."""
 
-    __slots__ = ("groups", "is_additional", "log_all", "log_topic", "plain", "silent", "special", "targets")
+    __slots__ = ("groups", "is_additional", "log_numbers", "log_topic", "plain", "silent", "special", "targets")
 
     def __init__(self, targets: list[Target], groups: list[SharedGroup]) -> None:
         self.targets = targets
@@ -107,7 +109,7 @@ class Route:
         parents = sum(target.session.link is not None and target.session.link.is_parent for target in targets)
         self.is_additional = parents == len(targets) and not groups  # it climbs, but nobody here or below wants it
         self.log_topic = -1  # numbers in the log, given when first needed
-        self.log_all = -1
+        self.log_numbers: dict[Session | None, int] = {}  # of those who get it, by the one who does not, if any
 
     @property
     def is_empty(self) -> bool:

@@ -3,19 +3,24 @@
 import asyncio
 import gc
 import signal
+import sqlite3
 import sys
+import time
 
 import uvloop
 
 from broker.core.broker import Broker
+from broker.core.restore import restore
 from broker.log_record import Log
 from broker.runtime import uplink
 from broker.runtime.log_file import LogFile
 from broker.runtime.server import Server
-from broker.runtime.settings import Settings, SettingsError, settings
+from broker.runtime.settings import DISK, MEMORY, Settings, SettingsError, settings
+from broker.runtime.store import SqliteStore, StoreError, is_damage, set_aside
 
 BAD_INPUT, MISSING = 2, 3
 GC_ALLOCATIONS = 50_000  # between two looks for garbage in circles, of which a broker makes next to none
+SHRINK_S, SHRINK_STEP_S = 2.0, 0.02  # between looks at unused space in the store, and between steps
 BACKLOG = 4096  # connections that may wait to be accepted: a crowd that reconnects after a restart
 
 
@@ -23,7 +28,7 @@ def main(arguments: list[str]) -> int:
     try:
         wanted = settings(arguments)
         uvloop.run(_serve(wanted))
-    except (SettingsError, uplink.LoopError) as error:
+    except (SettingsError, StoreError, uplink.LoopError) as error:
         print(f"brokerbed broker: {error}", file=sys.stderr)
         return BAD_INPUT
     except OSError as error:
@@ -34,11 +39,46 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def _open(wanted: Settings, log: Log | None) -> tuple[Broker, SqliteStore | None]:
+    """The broker as it was when its store was last written; a damaged store is set aside."""
+    if wanted.durability == MEMORY or wanted.data is None:
+        return Broker(wanted.broker, log), None
+    store = None
+    gc.disable()  # nothing of what is made now is garbage
+    try:
+        store = SqliteStore(wanted.data, wanted.durability == DISK)
+        broker = Broker(wanted.broker, log, is_durable=True)
+        restore(broker, store.load(), time.time_ns())
+    except (sqlite3.Error, LookupError, ValueError, TypeError, AttributeError, AssertionError, EOFError) as error:
+        if store is not None:
+            store.close()
+        if not is_damage(error):
+            raise OSError(None, f"{wanted.data}: the store cannot be opened ({error})") from None
+        aside = set_aside(wanted.data)
+        print(f"brokerbed broker: the store is damaged ({error}): it is now {aside}", file=sys.stderr, flush=True)
+        store = SqliteStore(wanted.data, wanted.durability == DISK)
+        broker = Broker(wanted.broker, log, is_durable=True)
+    finally:
+        gc.enable()
+    return broker, store
+
+
+async def _shrink(store: SqliteStore) -> None:
+    while True:
+        has_more = store.shrink()
+        await asyncio.sleep(SHRINK_STEP_S if has_more else SHRINK_S)
+
+
 async def _serve(wanted: Settings) -> None:
     loop = asyncio.get_running_loop()
     log = Log() if wanted.data else None
-    broker = Broker(wanted.broker, log)
-    server = Server(broker)
+    broker, store = _open(wanted, log)
+    if wanted.parent is not None:
+        broker.overlay.expect_parent(f"{wanted.parent[0]}:{wanted.parent[1]}")
+    else:
+        broker.overlay.forget_parent(time.time_ns())
+    server = Server(broker, store)
+    server.flush()
     listener = await loop.create_server(server.protocol, wanted.host, wanted.port, backlog=BACKLOG, ssl=wanted.tls)
     told = f"mqtt {wanted.host}:{listener.sockets[0].getsockname()[1]}"
     if wanted.ws_port is not None:
@@ -52,11 +92,11 @@ async def _serve(wanted: Settings) -> None:
         scraped = await metrics.serve(broker, wanted.host, wanted.metrics_port)
         told += f", metrics {wanted.host}:{scraped.sockets[0].getsockname()[1]}"
     log_file = LogFile(log, wanted.data) if log is not None and wanted.data is not None else None
+    shrinking = asyncio.create_task(_shrink(store)) if store is not None else None
     writing = asyncio.create_task(log_file.run()) if log_file is not None else None
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    gc.collect()
     gc.freeze()  # what is there now stays: the collector need not look at it again
     gc.set_threshold(GC_ALLOCATIONS, 50, 100)
     print(f"brokerbed broker {wanted.broker.name}: {told}", flush=True)
@@ -72,6 +112,9 @@ async def _serve(wanted: Settings) -> None:
     listener.close()
     server.close()
     await asyncio.sleep(0)
+    if store is not None and shrinking is not None:
+        shrinking.cancel()
+        store.close()
     if writing is not None and log_file is not None:
         writing.cancel()
         await log_file.close()

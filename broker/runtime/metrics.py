@@ -28,6 +28,7 @@ class BrokerCollector(Collector):
             ("brokerbed_connections_opened", "connections accepted so far", counters.connections_total),
             ("brokerbed_protocol_errors", "connections ended for breaking the protocol", counters.protocol_errors),
             ("brokerbed_messages_rejected", "messages refused with a reason code", counters.rejected),
+            ("brokerbed_store_problems", "times that the store could not be written", counters.store_problems),
         ):
             counter = CounterMetricFamily(metric, text, labels=["broker"])
             counter.add_metric([name], value)
@@ -40,6 +41,7 @@ class BrokerCollector(Collector):
         for metric, text, gauge in (
             ("brokerbed_connections", "open connections", len(broker.connections)),
             ("brokerbed_sessions", "sessions, connected or not", len(broker.sessions)),
+            ("brokerbed_store_blocked", "1 while the store cannot be written", counters.store_blocked),
             ("brokerbed_retained_messages", "retained messages", len(broker.retained)),
             ("brokerbed_session_queue_messages", "messages that wait for their session", self._waiting()),
         ):

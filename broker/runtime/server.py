@@ -1,23 +1,37 @@
 """The asyncio driver of the core: one Protocol object per connection, no task, no queue and no copy per message."""
 
 import asyncio
+import sys
 import time
 from typing import cast
 
+from broker.core import persist
 from broker.core.broker import Broker
 from broker.core.connection import Connection
+from broker.core.persist import Row
+from broker.core.store import Store, StoreFullError
 from broker.values import NS_PER_S
 
 OUTPUT_BYTES_MAX = 8 * 2**20  # buffered for one connection that does not read; beyond, QoS 0 is dropped for it
 OUTPUT_BYTES_LOW = 1 * 2**20  # it counts as reading again below this
+STORE_RETRY_S = 0.5
 CLOSE_S_MAX = 5.0  # for the last words to a client that is being disconnected
 
 
 class Server:
-    """Feeds a core with what happens and does what it asks for."""
+    """Feeds a core with what happens and does what it asks for.
 
-    def __init__(self, broker: Broker) -> None:
+    What the core wants to survive is stored once per turn of the event loop, and until then nothing is written, so
+    that nobody is told of anything that could be forgotten. When the store cannot take it, the broker reads nothing
+    more from anybody until it can.
+    """
+
+    def __init__(self, broker: Broker, store: Store | None = None) -> None:
         self.broker = broker
+        self._store = store
+        self._is_commit_due = False
+        self._to_commit: list[tuple[int, Row | None]] = []  # what the store would not take yet
+        self.store_problem: str | None = None  # why it would not
         self._loop = asyncio.get_running_loop()
         self._offset_ns = time.time_ns() - time.monotonic_ns()  # the log has wall time that never jumps
         self._timer: asyncio.TimerHandle | None = None
@@ -30,7 +44,53 @@ class Server:
         return Wire(self)
 
     def flush(self) -> None:
-        """Write what the core has put out, close what it is done with, and be back in time."""
+        """Write what the core has put out, close what it is done with, and be back in time; but first store."""
+        broker = self.broker
+        if broker.unsaved and not self._is_commit_due:
+            self._is_commit_due = True
+            self._loop.call_soon(self._commit)  # after all that has arrived together
+        if not self._is_commit_due:
+            self._write()
+        deadline_ns = broker.deadline_ns
+        if deadline_ns is not None and (self._timer is None or deadline_ns < self._timer_ns):
+            self._set_timer(deadline_ns)
+
+    def _commit(self) -> None:
+        assert self._store is not None
+        if self.broker.unsaved:
+            self._to_commit += persist.take(self.broker)
+        try:
+            self._store.commit(self._to_commit)
+        except StoreFullError as error:
+            self._hold(str(error))
+            return
+        self._to_commit = []
+        self._is_commit_due = False
+        if self.store_problem is not None:
+            self.store_problem = None
+            self.broker.counters.store_blocked = 0
+            self._read(True)
+            print("brokerbed broker: the store can be written again", file=sys.stderr, flush=True)
+        self._write()
+
+    def _hold(self, problem: str) -> None:
+        """Back-pressure: nobody is answered and nobody is read from; try again."""
+        if self.store_problem is None:
+            told = f"brokerbed broker: the store cannot be written ({problem}); clients wait until it can"
+            print(told, file=sys.stderr, flush=True)
+            self.broker.counters.store_problems += 1
+            self.broker.counters.store_blocked = 1
+        self.store_problem = problem
+        self._read(False)
+        self._loop.call_later(STORE_RETRY_S, self._commit)
+
+    def _read(self, is_reading: bool) -> None:
+        for connection in self.broker.connections:
+            wire = connection.driver
+            if not wire.is_closing():
+                wire.resume_reading() if is_reading else wire.pause_reading()
+
+    def _write(self) -> None:
         broker = self.broker
         if broker.dirty:
             for connection in broker.dirty:
@@ -45,9 +105,6 @@ class Server:
                 connection.driver.close()
                 self._loop.call_later(CLOSE_S_MAX, connection.driver.abort)
             broker.ending.clear()
-        deadline_ns = broker.deadline_ns
-        if deadline_ns is not None and (self._timer is None or deadline_ns < self._timer_ns):
-            self._set_timer(deadline_ns)
 
     def _set_timer(self, deadline_ns: int) -> None:
         if self._timer is not None:
@@ -64,6 +121,8 @@ class Server:
         if self._timer is not None:
             self._timer.cancel()
         self.broker.shut_down()
+        if self._store is not None:
+            self._commit()
         self.flush()
 
 
@@ -88,6 +147,8 @@ class Wire(asyncio.Protocol):
         self._connection = connection
         if self._parent is not None:
             self._server.broker.overlay.dialled(connection)
+        if self._server.store_problem is not None:
+            wire.pause_reading()
         self._server.flush()
 
     def data_received(self, data: bytes) -> None:

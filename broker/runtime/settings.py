@@ -37,6 +37,7 @@ LIMITS = {field.name: field for field in fields(BrokerConfig) if field.name not 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # as in scenarios
 KEYS = ("allow_anonymous", "password_file", "access_file", "tls_cert", "tls_key", "limits", "service", "parent")
 PARENT_KEYS = {"user", "password_file", "tls_ca"}
+MEMORY, PROCESS, DISK = DURABILITIES = ("memory", "process", "disk")
 LIFE_FILE = "broker.json"
 
 
@@ -51,6 +52,7 @@ class Settings:
     ws_port: int | None
     metrics_port: int | None
     data: Path | None
+    durability: str
     parent: tuple[str, int] | None
     parent_tls: ssl.SSLContext | None
     tls: ssl.SSLContext | None
@@ -74,7 +76,12 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--parent", metavar="HOST:PORT", help="the broker above this one in the tree")
     options.add_argument("--routing", choices=sorted(STRATEGIES), default="identity", help="default %(default)s")
     options.add_argument("--config", type=Path, metavar="FILE", help="more settings, see docs/broker.md")
-    options.add_argument("--data", type=Path, metavar="DIR", help="keep the message log in this folder")
+    options.add_argument("--data", type=Path, metavar="DIR", help="keep durable state and message log in this folder")
+    options.add_argument(
+        "--durability",
+        choices=DURABILITIES,
+        help="what survives: nothing, the death of the process (default with --data), or also that of the machine",
+    )
     options.add_argument("--ws-port", type=int, metavar="N", help="also listen for WebSockets on this port")
     options.add_argument("--metrics-port", type=int, metavar="N", help="answer Prometheus on this port")
     return options
@@ -94,6 +101,9 @@ def settings(arguments: list[str]) -> Settings:
         raise SettingsError(f"{options.config}: {error}") from None
     service = given.get("service", {})
     stream = random.Random(service.get("seed", 1))  # noqa: S311  # emulated service, not a secret
+    durability = options.durability or (MEMORY if options.data is None else PROCESS)
+    if durability != MEMORY and options.data is None:
+        raise SettingsError(f"--durability {durability} needs --data DIR: the folder in which state survives")
     name, incarnation = _life(options.data, options.name)
     user, password = _parent_login(options.config, folder, given.get("parent", {}))
     config = BrokerConfig(
@@ -119,7 +129,16 @@ def settings(arguments: list[str]) -> Settings:
     parent = _parent(options.parent) if options.parent else None
     parent_tls = _parent_tls(options.config, folder, given.get("parent", {}))
     return Settings(
-        options.host, options.port, options.ws_port, options.metrics_port, options.data, parent, parent_tls, tls, config
+        options.host,
+        options.port,
+        options.ws_port,
+        options.metrics_port,
+        options.data,
+        durability,
+        parent,
+        parent_tls,
+        tls,
+        config,
     )
 
 
@@ -137,8 +156,6 @@ def _life(folder: Path | None, name: str | None) -> tuple[str, str]:
         new = file.with_suffix(".new")
         new.write_text(json.dumps(kept) + "\n", encoding="utf-8")
         new.replace(file)
-    except OSError as error:
-        raise SettingsError(f"--data {folder}: {error.strerror}; choose another folder") from None
     except (ValueError, TypeError, AttributeError):
         raise SettingsError(f"{file}: not what a broker keeps there; remove it, or give another --data") from None
     return str(kept["name"]), str(kept["starts"])

@@ -17,6 +17,9 @@ class _WebSocket:
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
         self._is_closing = False
+        self.may_read = asyncio.Event()
+        if server.store_problem is None:
+            self.may_read.set()
         self.connection: Connection = server.broker.opened(server.now_ns(), peer=peer)
         self.connection.driver = self
 
@@ -30,6 +33,12 @@ class _WebSocket:
     def close(self) -> None:
         self._is_closing = True
         self._wake.set()
+
+    def pause_reading(self) -> None:
+        self.may_read.clear()
+
+    def resume_reading(self) -> None:
+        self.may_read.set()
 
     def is_closing(self) -> bool:
         return self._is_closing
@@ -61,6 +70,7 @@ async def serve(server: Server, host: str, port: int, packet_bytes_max: int) -> 
             async for message in socket:
                 if message.type is not WSMsgType.BINARY:
                     break  # [MQTT-6.0.0-1]
+                await wire.may_read.wait()
                 server.broker.received(wire.connection, message.data, server.now_ns())
                 server.flush()
         except (OSError, asyncio.CancelledError):

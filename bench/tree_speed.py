@@ -1,0 +1,118 @@
+"""How fast messages cross a tree of brokers: beside Mosquittos that are bridged, and as the way grows longer.
+
+`python -m bench.tree_speed [--runs 5] [--seconds 2] [--only NAME]...`, where NAME is one of the two parts:
+
+- `leaf-to-leaf`: a publisher at one leaf, the root, a subscriber at another leaf. Ours has its message log on and
+  identity routing; every Mosquitto leaf has a bridge to its root, for all topics both ways. Every run starts a tree of
+  its own, and the two take turns. Printed: medians, and the CPU time per delivery that the three brokers need together.
+- `depths`: chains of 1 to 8 of our brokers, one run each, from the deepest leaf to the root (climbing) and back
+  (descending). A hop is a broker that a message passes: the time per hop is that of a single message, from before it
+  is sent until it is received, divided by the depth.
+
+All is at QoS 0 with 64-byte payloads, and in all rows but those that say otherwise with one topic, which a broker may
+use to pass messages on in runs (ours does). Clients on both sides speak the version that is named, links MQTT 5.
+
+A window of messages is under way (bench/load.py), so that no broker drops any; a run in which one is lost or repeated
+fails with a sentence that says so. All brokers and the load generator share the cores of this machine: figures are
+those of the machine, not of one broker.
+"""
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from bench.broker_speed import RUNS_MAX, SECONDS_MAX, Results, collect, medians, row
+from bench.brokers import MOSQUITTO, OURS, Broker, BrokerError, Running, only_present, running, stop_on_sigterm
+from bench.load import PAYLOAD, WINDOW_MESSAGES, LoadError, Result, measure
+
+LEAF_TO_LEAF, DEPTHS = "leaf-to-leaf", "depths"
+TITLES = {
+    "one-to-one-v5": "MQTT 5",
+    "one-to-one": "MQTT 3.1.1",
+    "mixed-v5": "MQTT 5, next message, next topic",
+    "mixed": "MQTT 3.1.1, next message, next topic",
+}
+ROOT_AND_TWO_LEAVES = (None, 0, 0)
+DEPTH_MAX = 8
+THROUGHPUT, THROUGHPUT_S = "one-to-one-v5", 0.5  # on a chain; short, for there are 16 such runs
+ROUND_TRIP, ROUND_TRIP_S = "round-trip-v5", 1.0  # at the longest chain about 1000 samples
+
+
+@contextmanager
+def running_tree(broker: Broker, parents: Sequence[int | None]) -> Iterator[list[Running]]:
+    """One broker for each place; `parents` has the place of its parent, or None at the root, which is first."""
+    with ExitStack() as stack:
+        tree: list[Running] = []
+        for parent in parents:
+            port = None if parent is None else tree[parent].port
+            tree.append(stack.enter_context(running(broker, parent=port)))
+        yield tree
+
+
+def measure_way(workload: str, tree: list[Running], publisher: int, subscriber: int, seconds: float) -> Result:
+    """From a publisher at one place of the tree to a subscriber at another."""
+    pids = [each.pid for each in tree]
+    return measure(workload, tree[subscriber].port, seconds, pids, publish_port=tree[publisher].port)
+
+
+def leaf_to_leaf(workload: str, broker: Broker, seconds: float) -> Result:
+    with running_tree(broker, ROOT_AND_TWO_LEAVES) as tree:
+        return measure_way(workload, tree, 1, 2, seconds)
+
+
+def report_leaf_to_leaf(results: Results, names: list[str]) -> None:
+    print(f"\n{'leaf to root to leaf':46}", *(f"{name:>12}" for name in names), f"{'ours/Mosquitto':>15}")
+    for workload, title in TITLES.items():
+        row(f"{title}, 1/s", medians(results, workload, names, "deliveries_per_s"))
+    print("\nCPU time of the three brokers per delivery, us")
+    for workload, title in TITLES.items():
+        row(title, medians(results, workload, names, "cpu_us_per_delivery"))
+
+
+def report_depths() -> None:
+    """A line for every depth, as it is measured."""
+    print(f"\n{OURS.name}, chains, MQTT 5, one run each; p50 and p99 are us per hop")
+    print(f"{'':7} {'from leaf to root':>32} {'from root to leaf':>32}")
+    print(f"{'brokers':7}", *[f"{'1/s':>14}{'p50':>9}{'p99':>9}"] * 2)
+    for depth in range(1, DEPTH_MAX + 1):
+        try:
+            with running_tree(OURS, [None, *range(depth - 1)]) as chain:
+                ways = depth_cells(chain, depth - 1, 0), depth_cells(chain, 0, depth - 1)
+            print(f"{depth:<7}", *ways, flush=True)
+        except (BrokerError, LoadError) as error:
+            print(f"{depth:<7} failed: {error}", flush=True)
+
+
+def depth_cells(chain: list[Running], publisher: int, subscriber: int) -> str:
+    throughput = measure_way(THROUGHPUT, chain, publisher, subscriber, THROUGHPUT_S)
+    single = measure_way(ROUND_TRIP, chain, publisher, subscriber, ROUND_TRIP_S)
+    assert single.p50_us is not None
+    assert single.p99_us is not None
+    per_hop = f"{single.p50_us / len(chain):>9,.0f}{single.p99_us / len(chain):>9,.0f}"
+    return f"{throughput.deliveries_per_s:>14,.0f}{per_hop}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.tree_speed", description="Trees of brokers.")
+    parser.add_argument("--runs", type=int, default=5, help="from leaf to leaf, of every workload with every broker")
+    parser.add_argument("--seconds", type=float, default=2.0, help="that a run from leaf to leaf measures")
+    parts = (LEAF_TO_LEAF, DEPTHS)
+    parser.add_argument("--only", action="append", default=[], choices=parts, help="one part")
+    chosen = parser.parse_args()
+    if not (1 <= chosen.runs <= RUNS_MAX and 0 < chosen.seconds <= SECONDS_MAX):
+        parser.error(f"1 to {RUNS_MAX} runs of up to {SECONDS_MAX} seconds")
+    stop_on_sigterm()
+    brokers = only_present([OURS, MOSQUITTO])
+    print(f"payloads of {len(PAYLOAD)} bytes, QoS 0, window of {WINDOW_MESSAGES} messages,", end=" ")
+    print(f"all brokers and the load generator on {len(os.sched_getaffinity(0))} cores", flush=True)
+    if brokers and LEAF_TO_LEAF in (chosen.only or parts):
+        print(f"median of {chosen.runs} runs of {chosen.seconds:g} s", flush=True)
+        results = collect(list(TITLES), brokers, chosen.runs, chosen.seconds, leaf_to_leaf)
+        report_leaf_to_leaf(results, [broker.name for broker in brokers])
+    if OURS in brokers and DEPTHS in (chosen.only or parts):
+        report_depths()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""The durable state of a broker: rows by key in one SQLite file, written in one transaction per turn of the event loop.
+
+In WAL mode a transaction that was committed survives the death of the process; with `disk` it is also forced to the
+disk before anything is acknowledged. SQLite's own log is protected by checksums, and every row has one of ours, so that
+damage anywhere is found when the file is opened. A damaged store is set aside, with all its files, and a new one begun.
+"""
+
+import marshal
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from broker.core.persist import Row
+from broker.core.store import StoreFullError
+
+FILE = "store.sqlite"
+PARTS = ("", "-wal", "-journal", "-shm")  # what may lie beside it
+APPLICATION_ID = 0x62726264  # "brbd": this file is ours
+VERSION = 1  # of the rows and their meaning; see MIGRATIONS
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}  # from version n to n + 1
+MARSHAL = 2  # version of the encoding, which every Python reads
+CRC_OF_WHOLE = 0x2144DF1C  # the CRC-32 of anything that ends with its own CRC-32
+SPARE_PAGES_MAX = 1000  # unused, before the file is made smaller
+SHRINK_PAGES = 2000  # at a time, a few milliseconds
+WAL_PAGES = 4000  # before they are moved into the file
+_WAL_HEADER, _FRAME_HEADER = 32, 24  # bytes, as SQLite documents them
+
+_NOT_DAMAGE = (
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM,
+)  # fmt: skip
+
+
+class StoreError(Exception):
+    """The store cannot be used; the text is one sentence."""
+
+
+class SqliteStore:
+    def __init__(self, folder: Path, is_forced: bool) -> None:
+        """`is_forced`: a commit returns when the disk has it."""
+        self.file = folder / FILE
+        self._rows = self._open(is_forced)
+
+    def _open(self, is_forced: bool) -> sqlite3.Connection:
+        rows = sqlite3.connect(self.file, isolation_level=None, timeout=0, check_same_thread=False)
+        try:
+            rows.execute("PRAGMA locking_mode = EXCLUSIVE")
+            is_new = rows.execute("PRAGMA schema_version").fetchone()[0] == 0
+            if is_new:
+                rows.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            rows.execute("PRAGMA journal_mode = WAL")
+            if not is_new:
+                _check_log(self.file, max(0, rows.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]))
+            rows.execute(f"PRAGMA synchronous = {'FULL' if is_forced else 'OFF'}")
+            rows.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+            rows.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * 4096}")
+            if is_new:
+                rows.execute("BEGIN IMMEDIATE")
+                rows.execute("CREATE TABLE rows (key INTEGER PRIMARY KEY, value BLOB NOT NULL)")
+                rows.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                rows.execute(f"PRAGMA user_version = {VERSION}")
+                rows.execute("COMMIT")
+            else:
+                self._migrate(rows)
+        except BaseException:
+            rows.close()
+            raise
+        return rows
+
+    def _migrate(self, rows: sqlite3.Connection) -> None:
+        if rows.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            raise sqlite3.DatabaseError("it was not made by brokerbed")
+        version = rows.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            raise StoreError(
+                f"{self.file} was written by a newer version of brokerbed (format {version}, not {VERSION}): "
+                "use that version, or another --data"
+            )
+        for old in range(version, VERSION):
+            rows.execute("BEGIN IMMEDIATE")
+            MIGRATIONS[old](rows)
+            rows.execute(f"PRAGMA user_version = {old + 1}")
+            rows.execute("COMMIT")
+
+    def load(self) -> Iterator[tuple[int, Row]]:
+        """sqlite3.DatabaseError if any part of the file is damaged."""
+        (problem,) = self._rows.execute("PRAGMA quick_check(1)").fetchone()
+        if problem != "ok":
+            raise sqlite3.DatabaseError(problem)
+        loads, crc32 = marshal.loads, zlib.crc32
+        for key, value in self._rows.execute("SELECT key, value FROM rows ORDER BY key"):
+            if crc32(value, key & 0xFFFF_FFFF) != CRC_OF_WHOLE:
+                raise sqlite3.DatabaseError(f"row {key} is damaged")
+            yield key, loads(value)  # what follows is ignored
+
+    def commit(self, rows: list[tuple[int, Row | None]]) -> None:
+        dumps, crc32 = marshal.dumps, zlib.crc32
+        changed, removed = [], []
+        for key, row in rows:
+            if row is None:
+                removed.append((key,))
+            else:
+                data = dumps(row, MARSHAL)
+                changed.append((key, data + crc32(data, key & 0xFFFF_FFFF).to_bytes(4, "little")))
+        try:
+            self._rows.execute("BEGIN IMMEDIATE")
+            if changed:
+                self._rows.executemany("REPLACE INTO rows VALUES (?, ?)", changed)
+            if removed:
+                self._rows.executemany("DELETE FROM rows WHERE key = ?", removed)
+            self._rows.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._rows.in_transaction:
+                self._rows.execute("ROLLBACK")
+            raise StoreFullError(str(error)) from None
+
+    def shrink(self) -> bool:
+        """Give some unused space back to the file system; whether there is more."""
+        try:
+            spare = int(self._rows.execute("PRAGMA freelist_count").fetchone()[0])
+            if spare <= SPARE_PAGES_MAX:
+                return False
+            self._rows.execute(f"PRAGMA incremental_vacuum({SHRINK_PAGES})").fetchall()
+        except sqlite3.Error:  # no room even for that
+            return False
+        return spare > SPARE_PAGES_MAX + SHRINK_PAGES
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether an error when opening or loading means that the files are damaged, not that they cannot be had now."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+    return code & 0xFF not in _NOT_DAMAGE
+
+
+def set_aside(folder: Path) -> Path:
+    """Rename a damaged store, with all its files; returns the new name."""
+    aside = folder / f"{FILE}.damaged-{time.strftime('%Y%m%dT%H%M%S')}"
+    for part in PARTS:
+        damaged = folder / (FILE + part)
+        if damaged.exists():
+            damaged.rename(folder / (aside.name + part))
+    return aside
+
+
+def _check_log(file: Path, whole_frames: int) -> None:
+    """SQLite reads its log up to the first damaged frame, as if the rest had not been written. We look further.
+
+    A kill cuts short the last transaction only. So where a transaction ends beyond what SQLite could read, and more
+    follows, something that was committed is lost.
+    """
+    log = Path(f"{file}-wal")
+    with log.open("rb") as frames:
+        header = frames.read(_WAL_HEADER)
+        if len(header) < _WAL_HEADER or not frames.read(1):
+            return
+        if not _is_log_header(header):
+            raise sqlite3.DatabaseError("the header of SQLite's log is damaged")
+        size = _FRAME_HEADER + int.from_bytes(header[8:12], "big")
+        has_end = False
+        frames.seek(_WAL_HEADER + whole_frames * size)
+        while len(frame := frames.read(size)) >= _FRAME_HEADER:
+            if frame[8:16] == header[16:24]:  # not left from before the log was begun anew
+                if has_end:
+                    raise sqlite3.DatabaseError("a frame in SQLite's log is damaged")
+                has_end = frame[4:8] != bytes(4)
+
+
+def _is_log_header(header: bytes) -> bool:
+    """Its checksum is of the words before it, as SQLite documents."""
+    order: Literal["little", "big"] = "big" if header[3] & 1 else "little"
+    words = [int.from_bytes(header[at : at + 4], order) for at in range(0, 24, 4)]
+    first = second = 0
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        first = (first + even + second) & 0xFFFF_FFFF
+        second = (second + odd + first) & 0xFFFF_FFFF
+    return header[24:32] == first.to_bytes(4, "big") + second.to_bytes(4, "big")

@@ -1,0 +1,268 @@
+"""What was published, acknowledged and received, and what of it breaks a promise. Knows no sockets and no processes.
+
+A stream is what one publisher sends to one topic at one QoS, numbered from 0: the unit in which MQTT keeps order. A
+payload says which message of which stream it is, so nothing has to be remembered to judge what a subscriber gets.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+FILLER_EVERY, FILLER_BYTES = 40, 3000  # every so many messages one is larger than a page
+RANGES_SHOWN = 5  # of the numbers that a violation names
+
+
+class Kind(Enum):
+    """What can go wrong."""
+
+    LOST = "acknowledged to the publisher and never delivered"
+    DISORDER = "delivered for the first time after a later message of its stream"
+    TWICE = "delivered more than once at QoS 2"
+    UNMARKED = "delivered again at QoS 1 without DUP, though the publisher did not send it again"
+    REPEATED = "sent again on the same connection"
+    REUSED = "a packet id that was not released, for another message"
+    CONTENT = "a message that nobody published so"
+    SESSION = "the broker forgot a session"
+    ANSWER = "an acknowledgement or refusal that nothing explains"
+    CLOSED = "a connection ended while its broker was running"
+    ENDED = "a broker ended on its own or does not answer"
+    UNFINISHED = "not done when the time was up"
+
+
+@dataclass(frozen=True)
+class Violation:
+    kind: Kind
+    count: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.name} x {self.count} ({self.kind.value}): {self.what}"
+
+
+@dataclass
+class Stream:
+    publisher: str
+    topic: str
+    qos: int
+    place: str  # the broker of its publisher
+    index: int
+    published: int = 0
+    promised: int = 0  # from this number on: subscriptions made before it are known everywhere
+    acknowledged: bytearray = field(default_factory=bytearray)  # a byte for each number
+    resent: Counter[int] = field(default_factory=Counter)  # number -> how often the publisher sent it again
+
+    def __post_init__(self) -> None:
+        self.key = f"{self.publisher} {self.topic} {self.qos}".encode()
+
+    def payload(self, number: int) -> bytes:
+        filler = b"." * FILLER_BYTES if number % FILLER_EVERY == 0 else b""
+        return b"%b|%d|%b" % (self.key, number, filler)
+
+
+@dataclass
+class Receipts:
+    """What one subscriber got of one stream."""
+
+    plain: bytearray = field(default_factory=bytearray)  # for each number, how often without DUP
+    marked: bytearray = field(default_factory=bytearray)  # ... and with it
+    first: int = 0  # messages received at least once, of those promised
+    promised: int = 0
+    highest: int = -1
+    late: list[int] = field(default_factory=list)  # received for the first time after a higher number
+
+    def add(self, number: int, is_marked: bool) -> None:
+        if number >= len(self.plain):
+            more = bytes(number + 1 - len(self.plain))
+            self.plain += more
+            self.marked += more
+        if not self.plain[number] and not self.marked[number]:
+            self.first += number >= self.promised
+            if number < self.highest:
+                self.late.append(number)
+            else:
+                self.highest = number
+        counts = self.marked if is_marked else self.plain
+        counts[number] = min(255, counts[number] + 1)
+
+    def times(self, number: int) -> int:
+        return self.plain[number] + self.marked[number] if number < len(self.plain) else 0
+
+
+@dataclass
+class Reader:
+    """One subscriber as the ledger sees it."""
+
+    name: str
+    filters: Sequence[str]
+    qos: int
+    place: str  # its broker
+    receipts: dict[int, Receipts] = field(default_factory=dict)  # by the stream's index, for those it subscribed to
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    """Whether a filter with + or a final # matches a topic; the rules for $ are not needed here."""
+    wanted, levels = topic_filter.split("/"), topic.split("/")
+    if wanted[-1] == "#":
+        wanted = wanted[:-1]
+        levels = levels[: len(wanted)]
+    return len(wanted) == len(levels) and all(it in ("+", level) for it, level in zip(wanted, levels, strict=True))
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers in ascending order for people: 3-7, 9."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    shown = [str(low) if low == high else f"{low}-{high}" for low, high in runs[:RANGES_SHOWN]]
+    return ", ".join(shown) + (", ..." if len(runs) > RANGES_SHOWN else "")
+
+
+class Ledger:
+    def __init__(self, streams: Sequence[Stream], readers: Sequence[Reader], links_repeat: bool = True) -> None:
+        """`links_repeat`: a link between brokers may send a message at QoS 1 again, as any sender at QoS 1 may."""
+        self._links_repeat = links_repeat
+        self.streams = streams
+        self.readers = readers
+        self._by_key = {stream.key: stream for stream in streams}
+        self._notes: dict[tuple[Kind, str], list[str]] = {}  # (kind, who) -> what happened
+        self.discarded = 0  # not acknowledged, and given up with a session that the broker forgot
+        self.receipts = 0
+        for reader in readers:
+            for stream in streams:
+                if any(matches(each, stream.topic) for each in reader.filters):
+                    reader.receipts[stream.index] = Receipts()
+        self._receivers = [sum(stream.index in reader.receipts for reader in readers) for stream in streams]
+
+    # -- what the clients tell ----------------------------------------------------------------------------------
+
+    def published(self, stream: Stream) -> tuple[int, bytes]:
+        """The next message of a stream: its number and its payload."""
+        number = stream.published
+        stream.published += 1
+        stream.acknowledged.append(0)
+        return number, stream.payload(number)
+
+    def acknowledged(self, stream: Stream, number: int) -> None:
+        stream.acknowledged[number] = 1
+
+    def received(self, reader: Reader, topic: str, payload: bytes, qos: int, is_marked: bool) -> None:
+        """A subscriber's application gets a message."""
+        self.receipts += 1
+        key, _, rest = payload.partition(b"|")
+        stream = self._by_key.get(key)
+        digits = rest.partition(b"|")[0]
+        number = int(digits) if digits.isdigit() else -1
+        if stream is None or topic != stream.topic or not 0 <= number < stream.published:
+            self.note(Kind.CONTENT, reader.name, f"{topic}: {payload[:60]!r}")
+        elif payload != stream.payload(number) or qos != min(stream.qos, reader.qos):
+            self.note(Kind.CONTENT, reader.name, f"{topic} at QoS {qos}: {payload[:60]!r}, {len(payload)} bytes")
+        elif stream.index not in reader.receipts:
+            self.note(Kind.CONTENT, reader.name, f"{topic} is not what it subscribed to")
+        else:
+            reader.receipts[stream.index].add(number, is_marked)
+
+    def promise(self) -> None:
+        """From now on every message that is acknowledged must arrive."""
+        for stream in self.streams:
+            stream.promised = stream.published
+        for reader in self.readers:
+            for index, receipts in reader.receipts.items():
+                receipts.promised, receipts.first = self.streams[index].published, 0
+
+    def note(self, kind: Kind, who: str, what: str) -> None:
+        """Something happened that must not."""
+        self._notes.setdefault((kind, who), []).append(what)
+
+    # -- what it comes to ---------------------------------------------------------------------------------------
+
+    def is_joined(self) -> bool:
+        """Whether every subscriber has got something of every stream that it subscribed to."""
+        return all(receipts.first for reader in self.readers for receipts in reader.receipts.values())
+
+    def is_settled(self) -> bool:
+        """Whether as much has been delivered as was acknowledged. Not known once messages were given up."""
+        return not self.discarded and self.delivered() >= self.expected()
+
+    def published_messages(self) -> int:
+        return sum(stream.published - stream.promised for stream in self.streams)
+
+    def acknowledged_messages(self) -> int:
+        return sum(map(_acknowledged, self.streams))
+
+    def resent_messages(self) -> int:
+        return sum(stream.resent.total() for stream in self.streams)
+
+    def expected(self) -> int:
+        """Deliveries that are owed for what was acknowledged."""
+        return sum(_acknowledged(it) * count for it, count in zip(self.streams, self._receivers, strict=True))
+
+    def delivered(self) -> int:
+        return sum(receipts.first for reader in self.readers for receipts in reader.receipts.values())
+
+    def violations(self) -> list[Violation]:
+        found = [
+            Violation(kind, len(events), f"{who}: {events[0]}{' ...' if len(events) > 1 else ''}")
+            for (kind, who), events in self._notes.items()
+        ]
+        for reader in self.readers:
+            for index, receipts in reader.receipts.items():
+                found += _judged(reader, self.streams[index], receipts, self._links_repeat)
+        return sorted(found, key=lambda it: list(Kind).index(it.kind))
+
+    def duplicates(self) -> "Duplicates":
+        out = Duplicates()
+        for reader in self.readers:
+            for index, receipts in reader.receipts.items():
+                stream = self.streams[index]
+                out.marked += sum(receipts.times(it) > 1 for it in _numbers(receipts.marked))
+                for number in _numbers(receipts.plain, above=1):
+                    if number in stream.resent:
+                        out.publisher += 1
+                    elif stream.place != reader.place:
+                        out.links += 1
+        return out
+
+
+@dataclass
+class Duplicates:
+    """Messages that a subscriber at QoS 1 got more than once, by what explains it."""
+
+    marked: int = 0  # sent again by the broker, with DUP
+    publisher: int = 0  # sent again by the publisher
+    links: int = 0  # sent again on a link between brokers, where QoS 1 is at least once, too
+
+
+def _acknowledged(stream: Stream) -> int:
+    return sum(stream.acknowledged[stream.promised :])
+
+
+def _numbers(counts: bytearray, above: int = 0) -> list[int]:
+    return [number for number, count in enumerate(counts) if count > above] if any(counts) else []
+
+
+def _judged(reader: Reader, stream: Stream, receipts: Receipts, links_repeat: bool) -> list[Violation]:
+    """What is wrong with what one subscriber got of one stream."""
+    owed = range(stream.promised, stream.published)
+    lost = [it for it in owed if stream.acknowledged[it] and not receipts.times(it)]
+    found = {Kind.LOST: lost, Kind.DISORDER: sorted(receipts.late)}
+    if min(stream.qos, reader.qos) == 2:
+        found[Kind.TWICE] = [it for it in range(len(receipts.plain)) if receipts.times(it) > 1]
+    else:
+        is_local = stream.place == reader.place or not links_repeat
+        repeated = _numbers(receipts.plain, above=1)
+        found[Kind.UNMARKED] = [it for it in repeated if not _is_explained(stream, receipts, it, is_local)]
+    of = f"{reader.name} (QoS {reader.qos}, at {reader.place}) of {stream.publisher} (at {stream.place}) {stream.topic}"
+    return [
+        Violation(kind, len(numbers), f"{of} QoS {stream.qos}: {ranges(numbers)} of {stream.published}")
+        for kind, numbers in found.items()
+        if numbers
+    ]
+
+
+def _is_explained(stream: Stream, receipts: Receipts, number: int, is_local: bool) -> bool:
+    """Whether somebody before the last broker may have sent a message at QoS 1 again; at QoS 2 nobody may."""
+    return stream.qos == 1 and (not is_local or receipts.plain[number] <= 1 + stream.resent[number])
