@@ -36,4 +36,5 @@ class BrokerConfig:
     access: Access | None = None  # None: everybody may everything
     service_in: Demand | None = None  # emulated service demand at the broker's input
     service_link: Demand | None = None  # ... at the output of every link
+    service_per_copy: bool = False  # topics copy0/..., copy1/..., and all others, have stages of their own in both
     session_service: Mapping[str, Demand] = field(default_factory=dict)  # ... and per client id at its session's output

@@ -81,6 +81,18 @@ class Message:
         return len(self.head) + len(self.payload)
 
 
+class Published(NamedTuple):
+    """A PUBLISH packet on a simulated network."""
+
+    message: Message
+    qos: int
+    retain: bool
+    packet_id: int
+    is_duplicate: bool
+    identifiers: tuple[int, ...] = ()
+    answers: Entry | None = None
+
+
 @lru_cache(maxsize=100_000)
 def topic_head(topic: str) -> bytes:
     """A topic as it stands in a PUBLISH packet."""

@@ -16,13 +16,13 @@ import mqtt5
 from broker.config import BrokerConfig
 from broker.core import deliver, handle_connect, handle_publish, handle_subscribe, overlay
 from broker.core.connection import Connection
-from broker.core.run import V5, V311
+from broker.core.run import V5, V311, Run
 from broker.core.session import Session
 from broker.core.subscriptions import Subscriptions
 from broker.errors import MqttError, ProtocolError
 from broker.log_record import Kind, Log, Reason
 from broker.mqtt import frames, v5, v311
-from broker.values import NS_PER_S, Message
+from broker.values import NS_PER_S, Message, Published
 
 PUBACK_OK, PUBLISH_QOS0 = 0x40, 0x30
 SHORT = 0x80  # a remaining length below this is one byte; such a packet is never too large
@@ -63,7 +63,7 @@ class Broker:
         self.sequence = 0  # of the last of them
         self.topics: dict[bytes, str] = {}  # valid topic names, by their bytes
         self.assigned = 0  # client ids given so far
-        self.input_free_at_ns = 0  # the emulated service at the input is busy until then
+        self.input_free_ns: dict[str, int] = {}  # the emulated service at the input is busy until then, by copy
         self._timers: list[tuple[int, int, Action, Any]] = []
         self._timers_set = 0
 
@@ -98,15 +98,19 @@ class Broker:
             if at < len(data) and not connection.is_closing:
                 self._keep(connection, data[at:], now_ns)
 
-    def received_packet(self, connection: Connection, packet: mqtt5.Packet, now_ns: int) -> None:
-        """A packet from a client on a simulated network."""
+    def received_packet(self, connection: Connection, packet: mqtt5.Packet | Run | Published, now_ns: int) -> None:
+        """A packet from a client on a simulated network; publications are objects of our own."""
         if connection.is_closing:
             return
         connection.last_ns = now_ns
         try:
-            if connection.session is None:
+            if isinstance(packet, Run):
+                handle_publish.run_object(self, connection, packet, now_ns)
+            elif isinstance(packet, Published):
+                handle_publish.published(self, connection, packet, now_ns)
+            else:
                 connection.version = 5
-            self._handle(connection, packet, now_ns)
+                self._handle(connection, packet, now_ns)
         except MqttError as error:
             self.fail(connection, error, now_ns)
 
@@ -266,8 +270,8 @@ class Broker:
 
     def choose_codec(self, connection: Connection, version: int) -> None:
         connection.version = version
-        connection.form = V5 if version == 5 else V311
         if connection.is_wire:
+            connection.form = V5 if version == 5 else V311
             codecs = {3: (v311.decode_31, v311.encode), 4: (v311.decode, v311.encode), 5: (v5.decode, v5.encode)}
             connection.decode, connection.encode = codecs[version]
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import mqtt5
 
-from broker.core.run import V311
+from broker.core.run import OBJECT, V311
 
 if TYPE_CHECKING:
     from broker.core.session import Session
@@ -62,7 +62,7 @@ class Connection:
         self.last_ns = now_ns  # when something was last received
         self.keep_alive_ns = 0  # 0: never ends
         self.tag = b"", ""  # on a link: how the identity of the last message began, and its origin
-        self.form = V311  # of notifications at QoS 0 in and out
+        self.form = V311 if is_wire else OBJECT  # of notifications at QoS 0 in and out
         self.is_uplink = False  # we are the client, and the other side is our parent
         self.is_dirty = False  # it is in the broker's list of connections with output
         self.is_blocked = False  # the other side does not read fast enough

@@ -15,7 +15,7 @@ from broker.core.session import Delivery, Session
 from broker.errors import ProtocolError
 from broker.log_record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, Kind, Reason
 from broker.mqtt import frames
-from broker.values import NO_PROPERTIES, NS_PER_S, Message
+from broker.values import NO_PROPERTIES, NS_PER_S, Message, Published
 
 if TYPE_CHECKING:
     from broker.core.broker import Broker
@@ -31,7 +31,36 @@ def is_full(broker: "Broker", session: Session, message: Message) -> bool:
     )
 
 
+def copy_of(broker: "Broker", topic: str) -> str:
+    """Which set of emulated service stages a topic goes through: its copy's, as `copy3`, or that of all others."""
+    return topic.split("/", 1)[0] if broker.config.service_per_copy and topic.startswith("copy") else ""
+
+
 def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
+    """Through the emulated service of a link, if there is one; then sent, or left to wait."""
+    demand, link = broker.config.service_link, session.link
+    if link is None or demand is None:
+        _deliver(broker, session, delivery, now_ns)
+        return
+    if len(link.staged) >= broker.config.queue_messages_max:
+        drop(broker, session, delivery, Reason.QUEUE_FULL, now_ns)
+        return
+    copy = copy_of(broker, delivery.message.topic)
+    due_ns = link.staged_free_ns[copy] = max(now_ns, link.staged_free_ns.get(copy, 0)) + demand()
+    link.staged[delivery] = None
+    if delivery.qos:
+        persist.save_delivery(broker, session, delivery)
+    broker.log_message(now_ns, Kind.QUEUED, session.log_number, delivery.message, delivery.qos)
+    broker.at(due_ns, _through, (session, delivery))
+
+
+def _through(broker: "Broker", staged: tuple[Session, Delivery], due_ns: int) -> None:
+    session, delivery = staged
+    if session.link is not None and session.link.staged.pop(delivery, 0) is None:
+        _deliver(broker, session, delivery, due_ns)
+
+
+def _deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
     """Send it now if nothing stands before it, else let it wait."""
     connection = session.connection
     if delivery.qos == 0 and connection is None:
@@ -121,15 +150,18 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
 
 def _encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_duplicate: bool, now_ns: int) -> Any:
     message = delivery.message
+    if not connection.is_wire:
+        return Published(
+            message, delivery.qos, delivery.retain, packet_id, is_duplicate, delivery.identifiers, delivery.answers
+        )
     has_properties = (
         message.properties != NO_PROPERTIES
         or delivery.identifiers
         or message.expires_at_ns is not None
         or delivery.answers is not None
     ) and connection.version == 5
-    if has_properties or connection.aliases_max or not connection.is_wire:
-        built = _packet(connection, delivery, packet_id, is_duplicate, now_ns)
-        return built.write() if connection.is_wire else built
+    if has_properties or connection.aliases_max:
+        return _packet(connection, delivery, packet_id, is_duplicate, now_ns).write()
     first = 0x30 | is_duplicate << 3 | delivery.qos << 1 | delivery.retain
     number = packet_id.to_bytes(2, "big") if delivery.qos else b""
     properties = b""

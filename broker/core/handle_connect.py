@@ -131,7 +131,8 @@ def _is_link(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPa
         if is_reserved(claims):
             raise MqttError("user properties that only links may use", 0x87)
         return False
-    connection.form = TAGGED
+    if connection.is_wire:
+        connection.form = TAGGED
     name = property_of(packet.user_properties, NAME)
     if name is None or packet.client_id != LINK_ID + name:
         raise MqttError("client ids that begin with $link/ are for links between brokers", 0x85)
@@ -167,8 +168,9 @@ def _session(broker: "Broker", client_id: str, clean_start: bool, now_ns: int) -
     if old is not None:
         end_session(broker, old, now_ns)
     config = broker.config
-    demand = config.service_link if client_id.startswith(LINK_ID) else config.session_service.get(client_id)
-    session = Session(client_id, demand)
+    is_link = client_id.startswith(LINK_ID)
+    demand = None if is_link else config.session_service.get(client_id)
+    session = Session(client_id, demand, is_link and config.service_link is not None)
     broker.sessions[client_id] = session
     return session, False
 
@@ -227,9 +229,11 @@ def end_session(broker: "Broker", session: Session, now_ns: int) -> None:
     broker.sessions.pop(session.client_id, None)
     persist.forget_session(broker, session)
     handle_subscribe.forget_all(broker, session, now_ns)
-    for delivery in (*session.inflight.values(), *session.queue):
+    for delivery in session.deliveries():
         deliver.drop(broker, session, delivery, Reason.SESSION_ENDED, now_ns)
     session.queue.clear()
+    if session.link is not None:
+        session.link.staged.clear()
     session.inflight.clear()
     session.expires_at_ns = None
 

@@ -9,7 +9,7 @@ import mqtt5
 
 from broker.core import persist
 from broker.core.access import WRITE
-from broker.core.deliver import deliver, is_full
+from broker.core.deliver import copy_of, deliver, is_full
 from broker.core.link import (
     DIGITS,
     IDENTITY,
@@ -25,14 +25,14 @@ from broker.core.link import (
     tag_only,
     untag,
 )
-from broker.core.run import TAGGED, V5, Run
+from broker.core.run import OBJECT, TAGGED, V5, Run
 from broker.core.session import Delivery, Session
 from broker.core.subscriptions import Route
 from broker.errors import MqttError, ProtocolError
 from broker.log_record import ADDITIONAL, DUPLICATE, RECORD, RETAIN, Kind, Log
 from broker.mqtt import frames
 from broker.routing.filters import topic_problem
-from broker.values import NS_PER_S, Entry, Message, properties_of
+from broker.values import NS_PER_S, Entry, Message, Published, properties_of
 
 if TYPE_CHECKING:
     from broker.core.broker import Broker
@@ -53,10 +53,35 @@ def run_at_qos0(
     if run is None:
         frame(broker, connection, data, at, body, stop, now_ns)  # it has properties, or an alias for the topic
         return stop
+    _notify(broker, connection, run, now_ns)
+    return at + len(run.data)
+
+
+def run_object(broker: "Broker", connection: "Connection", run: Run, now_ns: int) -> None:
+    """A notification on a simulated network."""
+    if broker.config.service_in is None:
+        _notify(broker, connection, run, now_ns)
+        return
+    for message in run.messages(connection.session):
+        _accept(broker, connection, message, 0, False, now_ns)
+
+
+def published(broker: "Broker", connection: "Connection", it: Published, now_ns: int) -> None:
+    """A PUBLISH at any QoS on a simulated network."""
+    old = it.message
+    message = Message(old.topic, old.payload, it.qos, it.retain, connection.session, old.properties, old.expires_at_ns)
+    message.origin, message.sequence = old.origin, old.sequence
+    if connection.is_uplink:
+        message.replay_for = it.answers
+    _accept(broker, connection, message, it.packet_id, it.is_duplicate, now_ns)
+
+
+def _notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) -> None:
+    """To all receivers, as it is."""
     session, topic = connection.session, run.topic
     assert session is not None
     if (topic[0] == "$" or broker.config.access is not None) and not _may_publish(broker, connection, topic):
-        return at + len(run.data)
+        return
     if not run.origin:
         run.origin, run.sequence = broker.origin, broker.sequence + 1
         broker.sequence += run.count
@@ -75,7 +100,6 @@ def run_at_qos0(
     if route.special or route.groups:
         for message in run.messages(session):
             _to_special(broker, route, message, now_ns)
-    return at + len(run.data)
 
 
 def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int) -> Run | None:
@@ -155,14 +179,18 @@ def _pass_on(broker: "Broker", sender: Session, route: Route, run: Run, now_ns: 
             to is None
             or to.is_blocked
             or size + TAG_BYTES_MAX > to.packet_bytes_max
-            or session.demand is not None
+            or session.has_service
             or to.aliases_max
         ):
             skipped.append(session)
             for message in run.messages(sender):  # the rare cases, one by one, in the ordinary way
                 deliver(broker, session, Delivery(message, 0, False, ()), now_ns)
             continue
-        to.output.append(run.data if to.form == run.form else run.in_form(to.form))
+        form = to.form
+        if form == OBJECT:
+            to.output.append(run)
+        else:
+            to.output.append(run.data if form == run.form else run.in_form(form))
         delivered += count
         if session.link is not None:
             session.link.sent[NOTIFICATION] += count
@@ -356,8 +384,10 @@ def enter(broker: "Broker", message: Message, now_ns: int) -> None:
     if broker.config.service_in is None:
         publish(broker, message, now_ns)
         return
-    broker.input_free_at_ns = max(now_ns, broker.input_free_at_ns) + broker.config.service_in()
-    broker.at(broker.input_free_at_ns, _entered, message)
+    copy = copy_of(broker, message.topic)
+    due_ns = max(now_ns, broker.input_free_ns.get(copy, 0)) + broker.config.service_in()
+    broker.input_free_ns[copy] = due_ns
+    broker.at(due_ns, _entered, message)
     persist.save_entering(broker, message)
 
 

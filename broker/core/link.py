@@ -6,6 +6,7 @@ differs in known places only.
 """
 
 from functools import lru_cache
+from typing import Any
 
 from broker.errors import ProtocolError
 from broker.values import Entry
@@ -27,7 +28,7 @@ _TAG_START = b"\x26" + len(MESSAGE).to_bytes(2, "big") + MESSAGE.encode()  # a u
 class Link:
     __slots__ = (
         "entries", "entry_numbers", "instance", "is_foreign", "is_parent", "marks", "peer", "received", "recent",
-        "sent",
+        "sent", "staged", "staged_free_ns",
     )  # fmt: skip
 
     def __init__(self, peer: str, is_parent: bool) -> None:
@@ -36,6 +37,8 @@ class Link:
         self.is_foreign = False  # the other end is no broker of ours
         self.instance = ""  # of the peer's process, as it says
         self.entries: dict[Entry, int] = {}  # at a parent: what the child has told, and when it did so last
+        self.staged: dict[Any, None] = {}  # deliveries in the emulated service at the link's output, before its queue
+        self.staged_free_ns: dict[str, int] = {}  # that is busy until then, by copy
         self.sent = dict.fromkeys(KINDS, 0)
         self.received = dict.fromkeys((NOTIFICATION, RETAINED), 0)  # counted for a foreign peer, which does not count
         self.entry_numbers: dict[Entry, int] = {}  # of the rows that the entries have in the store

@@ -254,7 +254,8 @@ class Overlay:
         config = self._broker.config
         connection.is_uplink = True
         self._broker.choose_codec(connection, 5)
-        connection.form = TAGGED
+        if connection.is_wire:
+            connection.form = TAGGED
         connect = mqtt5.ConnectPacket(
             LINK_ID + config.name, clean_start=self._is_first, session_expiry_interval=SESSION_S, receive_max=WINDOW,
             keep_alive=3 * PING_S, username=config.parent_user,
@@ -323,7 +324,7 @@ class Overlay:
         """There is a parent, reached or not: from now on all that is published waits for it."""
         broker = self._broker
         if self.parent is None:
-            self.parent = Session(name, broker.config.service_link)
+            self.parent = Session(name, None, broker.config.service_link is not None)
             self.parent.link = Link(name, is_parent=True)
             self.parent.expiry_s = SESSION_S
             subscribe_to_all(broker, self.parent)
@@ -395,7 +396,9 @@ def _ping(broker: "Broker", connection: "Connection", now_ns: int) -> None:
 
 def _climbing(parent: Session) -> set[str]:
     """Topics with a retained message that waits for the parent: ours is newer than the parent's."""
-    return {delivery.message.topic for delivery in parent.queue if delivery.message.retain}
+    assert parent.link is not None
+    waiting = (*parent.link.staged, *parent.queue)
+    return {delivery.message.topic for delivery in waiting if delivery.message.retain}
 
 
 def _interest(session: Session) -> Iterator[Entry]:

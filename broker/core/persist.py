@@ -69,7 +69,7 @@ def forget_session(broker: "Broker", session: Session) -> None:
     assert broker.unsaved is not None
     for subscription in session.subscriptions.values():
         forget_subscription(broker, subscription)
-    for delivery in (*session.inflight.values(), *session.queue):
+    for delivery in session.deliveries():
         forget_delivery(broker, delivery)
     for packet_id in session.received:
         broker.unsaved[RECEIVED | session.number << 16 | packet_id] = None

@@ -30,8 +30,9 @@ class _Restoring:
     def session(self, number: int, row: Row) -> None:
         client_id, expiry_s, expires_at_ns, link = row
         broker = self.broker
-        demand = broker.config.service_link if link is not None else broker.config.session_service.get(client_id)
-        session = self.sessions[number] = Session(client_id, demand)
+        demand = None if link is not None else broker.config.session_service.get(client_id)
+        is_staged = link is not None and broker.config.service_link is not None
+        session = self.sessions[number] = Session(client_id, demand, is_staged)
         session.number, session.expiry_s = number, expiry_s
         session.queue = _StoredQueue(self)
         name = client_id

@@ -1,7 +1,8 @@
 """Consecutive notifications at QoS 0 that are alike in all but payload and number, kept as the bytes they came in.
 
 There are three forms of such bytes: version 3.1.1 has no properties, version 5 has an empty list of them, and on a link
-the list holds just the message's identity. A receiver of the form in which the run came gets the very bytes.
+the list holds just the message's identity. A receiver of the form in which the run came gets the very bytes. On a
+simulated network the object itself is what is sent, and its bytes are one payload.
 """
 
 from functools import lru_cache
@@ -10,7 +11,7 @@ from broker.core.link import DIGITS, tag_head
 from broker.mqtt import frames
 from broker.values import Message
 
-V311, V5, TAGGED = 0, 1, 2  # forms
+V311, V5, TAGGED, OBJECT = 0, 1, 2, 3  # forms
 
 
 class Run:
@@ -19,7 +20,7 @@ class Run:
     def __init__(self, data: bytes, size: int, raw_topic: bytes, topic: str, payload_at: int, form: int) -> None:
         self.data = data
         self.size = size  # of one message, as it came
-        self.count = len(data) // size
+        self.count = len(data) // size if form != OBJECT else 1
         self.raw_topic = raw_topic
         self.topic = topic
         self.payload_at = payload_at  # in each message
@@ -46,6 +47,8 @@ class Run:
 
     def _payloads(self) -> list[bytes]:
         data, size, at = self.data, self.size, self.payload_at
+        if self.form == OBJECT:
+            return [data]
         return [data[start + at : start + size] for start in range(0, len(data), size)]
 
     def _make(self, form: int) -> bytes:
@@ -58,6 +61,11 @@ class Run:
         for sequence, payload in enumerate(self._payloads(), self.sequence):
             pieces += start, b"%016d" % sequence, payload
         return b"".join(pieces)
+
+
+def notification(topic: str, payload: bytes) -> Run:
+    """One notification on a simulated network."""
+    return Run(payload, len(payload), b"", topic, 0, OBJECT)
 
 
 @lru_cache(maxsize=100_000)

@@ -37,12 +37,12 @@ class Delivery:
 
 class Session:
     __slots__ = (
-        "client_id", "connection", "demand", "expires_at_ns", "expiry_s", "inflight", "link", "log_number", "next_id",
-        "number", "parked", "queue", "queue_bytes", "received", "service_due_ns", "service_left_ns", "subscriptions",
-        "will", "will_due_ns",
+        "client_id", "connection", "demand", "expires_at_ns", "expiry_s", "has_service", "inflight", "link",
+        "log_number", "next_id", "number", "parked", "queue", "queue_bytes", "received", "service_due_ns",
+        "service_left_ns", "subscriptions", "will", "will_due_ns",
     )  # fmt: skip
 
-    def __init__(self, client_id: str, demand: "Demand | None") -> None:
+    def __init__(self, client_id: str, demand: "Demand | None", is_staged: bool = False) -> None:
         self.client_id = client_id
         self.connection: Connection | None = None
         self.subscriptions: dict[str, Subscription] = {}
@@ -57,6 +57,7 @@ class Session:
         self.will: mqtt5.Will | None = None  # waits for its delay
         self.will_due_ns: int | None = None
         self.demand = demand  # emulated service at this session's output
+        self.has_service = demand is not None or is_staged  # or there is such service before its queue, as for links
         self.service_due_ns: int | None = None  # when the message in service is done, while connected
         self.service_left_ns: int | None = None  # how much service is left to it, while disconnected
         self.log_number = -1
@@ -70,6 +71,11 @@ class Session:
             packet_id = packet_id % PACKET_IDS + 1
         self.next_id = packet_id % PACKET_IDS + 1
         return packet_id
+
+    def deliveries(self) -> list[Delivery]:
+        """All that this session is still to get, or to acknowledge."""
+        staged = self.link.staged if self.link is not None else ()
+        return [*self.inflight.values(), *staged, *self.queue]
 
     def push(self, delivery: Delivery) -> None:
         self.queue.append(delivery)

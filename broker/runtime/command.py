@@ -6,6 +6,8 @@ import signal
 import sqlite3
 import sys
 import time
+from contextlib import ExitStack
+from pathlib import Path
 
 import uvloop
 
@@ -27,7 +29,8 @@ BACKLOG = 4096  # connections that may wait to be accepted: a crowd that reconne
 def main(arguments: list[str]) -> int:
     try:
         wanted = settings(arguments)
-        uvloop.run(_serve(wanted))
+        with ExitStack() as ending:
+            uvloop.run(_serve(wanted, ending))
     except (SettingsError, StoreError, uplink.LoopError) as error:
         print(f"brokerbed broker: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -40,26 +43,35 @@ def main(arguments: list[str]) -> int:
 
 
 def _open(wanted: Settings, log: Log | None) -> tuple[Broker, SqliteStore | None]:
-    """The broker as it was when its store was last written; a damaged store is set aside."""
+    """The broker as it was when its store was last written; a damaged store is set aside, and a new one begun."""
     if wanted.durability == MEMORY or wanted.data is None:
         return Broker(wanted.broker, log), None
-    store = None
     gc.disable()  # nothing of what is made now is garbage
     try:
-        store = SqliteStore(wanted.data, wanted.durability == DISK)
+        opened = _restored(wanted, wanted.data, log) or _restored(wanted, wanted.data, log)
+    finally:
+        gc.enable()
+    if opened is None:
+        raise OSError(None, f"{wanted.data}: what is stored there is damaged at once")
+    return opened
+
+
+def _restored(wanted: Settings, folder: Path, log: Log | None) -> tuple[Broker, SqliteStore] | None:
+    """None: the store was damaged, and is set aside."""
+    store = None
+    try:
+        store = SqliteStore(folder, wanted.durability == DISK)
+        store.open()
         broker = Broker(wanted.broker, log, is_durable=True)
         restore(broker, store.load(), time.time_ns())
     except (sqlite3.Error, LookupError, ValueError, TypeError, AttributeError, AssertionError, EOFError) as error:
+        aside = set_aside(folder) if is_damage(error) else None
         if store is not None:
             store.close()
-        if not is_damage(error):
-            raise OSError(None, f"{wanted.data}: the store cannot be opened ({error})") from None
-        aside = set_aside(wanted.data)
+        if aside is None:
+            raise OSError(None, f"{folder}: the store cannot be opened ({error})") from None
         print(f"brokerbed broker: the store is damaged ({error}): it is now {aside}", file=sys.stderr, flush=True)
-        store = SqliteStore(wanted.data, wanted.durability == DISK)
-        broker = Broker(wanted.broker, log, is_durable=True)
-    finally:
-        gc.enable()
+        return None
     return broker, store
 
 
@@ -69,10 +81,12 @@ async def _shrink(store: SqliteStore) -> None:
         await asyncio.sleep(SHRINK_STEP_S if has_more else SHRINK_S)
 
 
-async def _serve(wanted: Settings) -> None:
+async def _serve(wanted: Settings, ending: ExitStack) -> None:
     loop = asyncio.get_running_loop()
     log = Log() if wanted.data else None
     broker, store = _open(wanted, log)
+    if store is not None:
+        ending.callback(store.close)  # after the loop: the last connections to go change something, too
     if wanted.parent is not None:
         broker.overlay.expect_parent(f"{wanted.parent[0]}:{wanted.parent[1]}")
     else:
@@ -112,9 +126,8 @@ async def _serve(wanted: Settings) -> None:
     listener.close()
     server.close()
     await asyncio.sleep(0)
-    if store is not None and shrinking is not None:
+    if shrinking is not None:
         shrinking.cancel()
-        store.close()
     if writing is not None and log_file is not None:
         writing.cancel()
         await log_file.close()

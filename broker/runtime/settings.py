@@ -28,6 +28,7 @@ _NOT_LIMITS = (
     "id_token",
     "service_in",
     "service_link",
+    "service_per_copy",
     "session_service",
     "users",
     "access",
@@ -117,6 +118,7 @@ def settings(arguments: list[str]) -> Settings:
         access=access,
         allow_anonymous=_anonymous(options, given.get("allow_anonymous"), users is not None),
         service_in=_demand(options.config, service.get("broker_in"), stream),
+        service_per_copy=bool(service.get("per_copy", False)),
         service_link=_demand(options.config, service.get("link"), stream),
         session_service={
             client: demand

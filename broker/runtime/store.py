@@ -24,14 +24,16 @@ MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}  # from version
 MARSHAL = 2  # version of the encoding, which every Python reads
 CRC_OF_WHOLE = 0x2144DF1C  # the CRC-32 of anything that ends with its own CRC-32
 SPARE_PAGES_MAX = 1000  # unused, before the file is made smaller
-SHRINK_PAGES = 2000  # at a time, a few milliseconds
+SHRINK_PAGES = 200  # at a time, a few milliseconds
 WAL_PAGES = 4000  # before they are moved into the file
+TABLE = "CREATE TABLE rows (key INTEGER PRIMARY KEY, value BLOB NOT NULL)"
 _WAL_HEADER, _FRAME_HEADER = 32, 24  # bytes, as SQLite documents them
 
 _NOT_DAMAGE = (
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_IOERR,
 )  # fmt: skip
+_UNREADABLE = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)  # other troubles with I/O are no damage
 
 
 class StoreError(Exception):
@@ -40,35 +42,34 @@ class StoreError(Exception):
 
 class SqliteStore:
     def __init__(self, folder: Path, is_forced: bool) -> None:
-        """`is_forced`: a commit returns when the disk has it."""
+        """`is_forced`: a commit returns when the disk has it. `open` comes next."""
         self.file = folder / FILE
-        self._rows = self._open(is_forced)
+        self._is_forced = is_forced
+        _check_files(self.file)
+        self._rows = sqlite3.connect(self.file, isolation_level=None, timeout=0, check_same_thread=False)
 
-    def _open(self, is_forced: bool) -> sqlite3.Connection:
-        rows = sqlite3.connect(self.file, isolation_level=None, timeout=0, check_same_thread=False)
-        try:
-            rows.execute("PRAGMA locking_mode = EXCLUSIVE")
-            is_new = rows.execute("PRAGMA schema_version").fetchone()[0] == 0
-            if is_new:
-                rows.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            rows.execute("PRAGMA journal_mode = WAL")
-            if not is_new:
-                _check_log(self.file, max(0, rows.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]))
-            rows.execute(f"PRAGMA synchronous = {'FULL' if is_forced else 'OFF'}")
-            rows.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-            rows.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * 4096}")
-            if is_new:
-                rows.execute("BEGIN IMMEDIATE")
-                rows.execute("CREATE TABLE rows (key INTEGER PRIMARY KEY, value BLOB NOT NULL)")
-                rows.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                rows.execute(f"PRAGMA user_version = {VERSION}")
-                rows.execute("COMMIT")
-            else:
-                self._migrate(rows)
-        except BaseException:
-            rows.close()
-            raise
-        return rows
+    def open(self) -> None:
+        """sqlite3.Error if that is not possible (see is_damage), StoreError for a store of a newer version."""
+        rows = self._rows
+        rows.execute("PRAGMA locking_mode = EXCLUSIVE")
+        rows.execute(f"PRAGMA synchronous = {'FULL' if self._is_forced else 'OFF'}")
+        is_new = rows.execute("PRAGMA schema_version").fetchone()[0] == 0
+        if is_new:
+            rows.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        rows.execute("PRAGMA journal_mode = WAL")
+        if not is_new:
+            _check_log(self.file, max(0, rows.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]))
+            rows.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # half of a log that is in the file would spoil it
+        rows.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+        rows.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * 4096}")
+        if is_new:
+            rows.execute("BEGIN IMMEDIATE")
+            rows.execute(TABLE)
+            rows.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            rows.execute(f"PRAGMA user_version = {VERSION}")
+            rows.execute("COMMIT")
+        else:
+            self._migrate(rows)
 
     def _migrate(self, rows: sqlite3.Connection) -> None:
         if rows.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
@@ -79,32 +80,36 @@ class SqliteStore:
                 f"{self.file} was written by a newer version of brokerbed (format {version}, not {VERSION}): "
                 "use that version, or another --data"
             )
+        if not {*range(version, VERSION)} <= MIGRATIONS.keys():
+            raise sqlite3.DatabaseError(f"it has the format {version}, which never was")
         for old in range(version, VERSION):
             rows.execute("BEGIN IMMEDIATE")
             MIGRATIONS[old](rows)
             rows.execute(f"PRAGMA user_version = {old + 1}")
             rows.execute("COMMIT")
+        if rows.execute("SELECT sql FROM sqlite_schema").fetchall() != [(TABLE,)]:
+            raise sqlite3.DatabaseError("its table is another")
 
     def load(self) -> Iterator[tuple[int, Row]]:
         """sqlite3.DatabaseError if any part of the file is damaged."""
         (problem,) = self._rows.execute("PRAGMA quick_check(1)").fetchone()
         if problem != "ok":
-            raise sqlite3.DatabaseError(problem)
+            raise sqlite3.DatabaseError(" ".join(problem.split()))  # one line
         loads, crc32 = marshal.loads, zlib.crc32
         for key, value in self._rows.execute("SELECT key, value FROM rows ORDER BY key"):
-            if crc32(value, key & 0xFFFF_FFFF) != CRC_OF_WHOLE:
+            if not isinstance(value, bytes) or crc32(value, (key ^ key >> 32) & 0xFFFF_FFFF) != CRC_OF_WHOLE:
                 raise sqlite3.DatabaseError(f"row {key} is damaged")
             yield key, loads(value)  # what follows is ignored
 
     def commit(self, rows: list[tuple[int, Row | None]]) -> None:
         dumps, crc32 = marshal.dumps, zlib.crc32
         changed, removed = [], []
-        for key, row in rows:
+        for key, row in dict(rows).items():  # the last word on a key counts
             if row is None:
                 removed.append((key,))
             else:
                 data = dumps(row, MARSHAL)
-                changed.append((key, data + crc32(data, key & 0xFFFF_FFFF).to_bytes(4, "little")))
+                changed.append((key, data + crc32(data, (key ^ key >> 32) & 0xFFFF_FFFF).to_bytes(4, "little")))
         try:
             self._rows.execute("BEGIN IMMEDIATE")
             if changed:
@@ -123,10 +128,13 @@ class SqliteStore:
             spare = int(self._rows.execute("PRAGMA freelist_count").fetchone()[0])
             if spare <= SPARE_PAGES_MAX:
                 return False
-            self._rows.execute(f"PRAGMA incremental_vacuum({SHRINK_PAGES})").fetchall()
+            self._rows.executescript(f"PRAGMA incremental_vacuum({SHRINK_PAGES})")  # execute() would free one page
+            has_more = spare > SPARE_PAGES_MAX + SHRINK_PAGES
+            if not has_more:
+                self._rows.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # before, it is smaller in the log only
         except sqlite3.Error:  # no room even for that
             return False
-        return spare > SPARE_PAGES_MAX + SHRINK_PAGES
+        return has_more
 
     def close(self) -> None:
         self._rows.close()
@@ -135,17 +143,29 @@ class SqliteStore:
 def is_damage(error: Exception) -> bool:
     """Whether an error when opening or loading means that the files are damaged, not that they cannot be had now."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
-    return code & 0xFF not in _NOT_DAMAGE
+    return code & 0xFF not in _NOT_DAMAGE or code in _UNREADABLE
 
 
 def set_aside(folder: Path) -> Path:
-    """Rename a damaged store, with all its files; returns the new name."""
+    """Rename a damaged store, with all its files; returns the new name.
+
+    Only then it is closed: SQLite would remove its log, but leaves alone what has moved.
+    """
     aside = folder / f"{FILE}.damaged-{time.strftime('%Y%m%dT%H%M%S')}"
     for part in PARTS:
         damaged = folder / (FILE + part)
         if damaged.exists():
             damaged.rename(folder / (aside.name + part))
     return aside
+
+
+def _check_files(file: Path) -> None:
+    """SQLite takes an empty file, or none, for a new store, whatever it was before; and it removes its log."""
+    log = Path(f"{file}-wal")
+    if file.is_file() and file.stat().st_size == 0:
+        raise sqlite3.DatabaseError("it is empty")
+    if not file.exists() and log.exists() and log.stat().st_size:
+        raise sqlite3.DatabaseError("of its files there is only SQLite's log")
 
 
 def _check_log(file: Path, whole_frames: int) -> None:
@@ -165,7 +185,7 @@ def _check_log(file: Path, whole_frames: int) -> None:
         has_end = False
         frames.seek(_WAL_HEADER + whole_frames * size)
         while len(frame := frames.read(size)) >= _FRAME_HEADER:
-            if frame[8:16] == header[16:24]:  # not left from before the log was begun anew
+            if frame[8:12] == header[16:20] or frame[12:16] == header[20:24]:  # else it is left from an older log
                 if has_end:
                     raise sqlite3.DatabaseError("a frame in SQLite's log is damaged")
                 has_end = frame[4:8] != bytes(4)

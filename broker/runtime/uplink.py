@@ -17,6 +17,7 @@ class LoopError(Exception):
 async def keep(server: Server, host: str, port: int, tls: ssl.SSLContext | None) -> None:
     """Runs until it is cancelled, or raises LoopError."""
     backoff_s = BACKOFF_S_MIN
+    told: str | None = None  # the refusal that was reported last
     overlay = server.broker.overlay
     while True:
         loop = asyncio.get_running_loop()
@@ -26,13 +27,13 @@ async def keep(server: Server, host: str, port: int, tls: ssl.SSLContext | None)
         except (OSError, TimeoutError):
             pass
         else:
-            is_new = overlay.refusal is None
             assert wire.gone is not None
             await wire.gone.wait()
             if overlay.loop is not None:
                 raise LoopError(overlay.loop)
-            if overlay.refusal is not None and is_new:
+            if overlay.refusal is not None and overlay.refusal != told:
                 print(f"brokerbed broker: {overlay.refusal}; trying on", file=sys.stderr, flush=True)
+            told = overlay.refusal
             if overlay.refusal is None:
                 backoff_s = BACKOFF_S_MIN
         await asyncio.sleep(backoff_s)

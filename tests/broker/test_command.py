@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import select
 import shutil
 import socket
 import ssl
@@ -159,6 +160,7 @@ def test_link_to_a_parent_with_passwords_and_tls(tmp_path: Path, password: str) 
             talk(leaf.ports["mqtt"], connect_packet("me"), subscribe)
             if password == "wrong":
                 assert leaf.process.stderr is not None
+                assert select.select([leaf.process.stderr], [], [], WAIT_S)[0], "it is not reported"
                 assert "refuses the link (reason code 0x86)" in leaf.process.stderr.readline()
                 return
             until(lambda: b"root>leaf" in (tmp_path / "root" / "log.1.names").read_bytes(), "the link")
