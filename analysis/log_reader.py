@@ -5,6 +5,7 @@ per message and one `sent` row per message and receiver.
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,10 @@ from broker.log_record import FIELDS, MAGIC, NAMES_FILE, RECORD, RECORDS_FILE, K
 _NUMPY = {"q": "<i8", "i": "<i4", "B": "u1"}
 DTYPE = np.dtype([(name, _NUMPY[code]) for name, code in FIELDS])
 assert DTYPE.itemsize == RECORD.size
+RECORDS_MAX = 500_000  # read at a time; a record may stand for many events
+
+
+EVENT_NAMES = [Kind(number).name.lower() if number in set(Kind) else "" for number in range(256)]
 
 
 class LogError(ValueError):
@@ -25,26 +30,34 @@ class LogError(ValueError):
 
 def read(folder: Path, broker: str) -> pa.Table:
     """All events of one broker's log over all its lives, in the order in which they were logged."""
-    lives: list[pa.Table] = []
-    while (folder / RECORDS_FILE.format(len(lives) + 1)).exists() or not lives:
-        lives.append(_read_life(folder, len(lives) + 1, broker))
-    return pa.concat_tables(lives)
+    return pa.concat_tables(tables(folder, broker))
 
 
-def _read_life(folder: Path, number: int, broker: str) -> pa.Table:
-    records = _records(folder / RECORDS_FILE.format(number))
-    names, routes = _names(folder / NAMES_FILE.format(number))
+def tables(folder: Path, broker: str, records_max: int = RECORDS_MAX) -> Iterator[pa.Table]:
+    """The same piece by piece, so that a log of any length can be read."""
+    life = 1
+    while (folder / RECORDS_FILE.format(life)).exists() or life == 1:
+        names, routes = _names(folder / NAMES_FILE.format(life))
+        lookup = pa.array([*names, None], pa.string())  # the last one for "there is none"
+        for records in _records(folder / RECORDS_FILE.format(life), records_max):
+            yield _table(records, lookup, routes, broker)
+        life += 1
+
+
+def _table(records: np.ndarray, lookup: pa.Array, routes: dict[int, list[int]], broker: str) -> pa.Table:
     spelt, clients = _spelt_out(records, routes)
-    lookup = pa.array([*names, None], pa.string())  # the last one for "there is none"
-    events = np.array([kind.name.lower() if kind else "" for kind in map(_kind, range(256))])
+
+    def names_of(numbers: np.ndarray) -> pa.Array:
+        return lookup.take(pa.array(np.where(numbers < 0, len(lookup) - 1, numbers)))
+
     columns = {
         "time_ns": spelt["time_ns"],
         "broker": pa.repeat(pa.scalar(broker), len(spelt)),
-        "event": pa.array(events[spelt["kind"]]),
-        "origin": lookup.take(pa.array(np.where(spelt["origin"] < 0, len(names), spelt["origin"]))),
+        "event": pa.array(EVENT_NAMES).take(pa.array(spelt["kind"])),
+        "origin": names_of(spelt["origin"]),
         "sequence": pa.array(spelt["sequence"], mask=spelt["sequence"] < 0),
-        "client": lookup.take(pa.array(np.where(clients < 0, len(names), clients))),
-        "topic": lookup.take(pa.array(np.where(spelt["topic"] < 0, len(names), spelt["topic"]))),
+        "client": names_of(clients),
+        "topic": names_of(spelt["topic"]),
         "size": spelt["size"],
         "qos": spelt["qos"].astype(np.int8),
         "reason": spelt["reason"].astype(np.int16),
@@ -53,25 +66,30 @@ def _read_life(folder: Path, number: int, broker: str) -> pa.Table:
     return pa.table(columns, schema=EVENTS)
 
 
-def write_parquet(folder: Path, broker: str, target: Path) -> None:
+def write_parquet(folder: Path, broker: str, dataset: Path) -> None:
+    """As the broker's part of a dataset that is partitioned by broker."""
+    target = dataset / f"broker={broker}"
     target.mkdir(parents=True, exist_ok=True)
-    pq.write_table(read(folder, broker), target / f"{broker}.parquet")
+    schema = EVENTS.remove(EVENTS.get_field_index("broker"))
+    with pq.ParquetWriter(target / "events.parquet", schema) as writer:
+        for table in tables(folder, broker):
+            writer.write_table(table.drop_columns(["broker"]))
 
 
-def _kind(number: int) -> Kind | None:
-    return Kind(number) if number in set(Kind) else None
-
-
-def _records(file: Path) -> np.ndarray:
+def _records(file: Path, records_max: int) -> Iterator[np.ndarray]:
     try:
-        content = file.read_bytes()
+        with file.open("rb") as content:
+            if content.read(len(MAGIC)) != MAGIC:
+                raise LogError(f"{file}: this is not a message log of brokerbed (version 2)")
+            is_first = True
+            while (piece := content.read(records_max * RECORD.size)) or is_first:
+                is_first = False
+                whole = (
+                    len(piece) // RECORD.size * RECORD.size
+                )  # a broker that was killed may have written half a record
+                yield np.frombuffer(piece[:whole], dtype=DTYPE)
     except OSError as error:
         raise LogError(f"{file}: {error.strerror}") from None
-    if not content.startswith(MAGIC):
-        raise LogError(f"{file}: this is not a message log of brokerbed (version 2)")
-    body = memoryview(content)[len(MAGIC) :]
-    whole = len(body) // RECORD.size * RECORD.size  # a broker that was killed may have written half a record
-    return np.frombuffer(body[:whole], dtype=DTYPE)
 
 
 def _names(file: Path) -> tuple[list[str], dict[int, list[int]]]:

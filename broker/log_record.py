@@ -55,6 +55,8 @@ class Kind(IntEnum):
     LINK_UNSUBSCRIBE = 14
     LINK_REFRESH = 16  # repeated, as every so often
     LINK_RESYNC = 15  # either of them after a reconnection; flags say which
+    PUBLISHED = 17  # by a client of the testbed, which carries the identity in the payload: made, not yet sent
+    PROCESSED = 18  # ... and worked on after receipt
 
 
 class Reason(IntEnum):

@@ -8,12 +8,17 @@ import shutil
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from orchestrator import shipped
 from orchestrator.scenario import ScenarioError, load, schema
+from orchestrator.scenario.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from orchestrator.run import Done
+    from orchestrator.scenario import Experiment
 
 BAD_INPUT = 2
 MISSING = 3
@@ -35,10 +40,10 @@ class BadInputError(Exception):
 
 def main() -> NoReturn:
     """The console script. Every error that a user can cause is one line on stderr."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(dispatch(sys.argv[1:]))
 
 
-def run(arguments: list[str]) -> int:
+def dispatch(arguments: list[str]) -> int:
     try:
         return int(app(arguments or ["--help"], prog_name="brokerbed", standalone_mode=False) or 0)
     except (ScenarioError, BadInputError) as error:
@@ -91,6 +96,53 @@ def predict(file: File, as_json: Json = False, detail: Detail = False) -> None:
             present.print_prediction(prediction, detail)
     sys.stdout.flush()
     present.print_warnings(predictions)
+
+
+@app.command()
+def run(
+    file: File,
+    on: Annotated[str, typer.Option(help="The ground: virtual (local and docker are to come).")] = "virtual",
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the scenario's own.")] = None,
+    out: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Runs a scenario and keeps its message log in a run directory; the points of a sweep run on all cores.
+
+    The virtual ground has the real brokers on a simulated network and clock: the same seed gives the same log.
+
+    Example: brokerbed run quickstart --on virtual
+    """
+    from orchestrator import present
+    from orchestrator.run import VIRTUAL
+    from orchestrator.run import run as run_experiment
+
+    if on != VIRTUAL:
+        raise BadInputError(f"--on: the only ground so far is {VIRTUAL}, not {on}")
+    experiment = load(shipped.find(file))
+    with present.progress(f"{experiment.name} on {on}") as progress:
+        folder, done = run_experiment(experiment, seed, out, progress)
+    if as_json:
+        print(json.dumps(_told(experiment, folder, done), allow_nan=False))
+    else:
+        print(folder)
+
+
+def _told(experiment: "Experiment", folder: Path, done: "list[Done]") -> dict[str, Any]:
+    points = [
+        {
+            "scenario": each.scenario.name,
+            "on": "virtual",
+            "seed": each.scenario.seed,
+            "model_seconds": each.scenario.clock.measure / NS_PER_S,
+            "wall_seconds": each.wall_s,
+            "run_directory": str(each.folder),
+        }
+        for each in done
+    ]
+    if not experiment.is_sweep:
+        return points[0]
+    swept = [{"at": dict(each.scenario.at), **point} for each, point in zip(done, points, strict=True)]
+    return {"scenario": experiment.name, "run_directory": str(folder), "points": swept}
 
 
 @app.command()

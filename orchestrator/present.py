@@ -1,16 +1,20 @@
 """Results as people read them: tables on a terminal, plain and unwrapped elsewhere."""
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from analysis.delays import Way
 from analysis.predict import Prediction, Row
 from orchestrator.doctor import Finding
 
+PROGRESS_LINE_S = 5.0  # between two lines of progress off a terminal
 UNWRAPPED_COLUMNS = 100_000  # off a terminal no line is folded or cut
 WARNINGS_SHOWN_MAX = 10  # an overloaded tree has hundreds of unstable queues; the first few tell the story
 COLUMNS_MAX = 14  # of headline rows in the table of a sweep: four pairs of peers; more would not fit a screen
@@ -21,6 +25,29 @@ def console(stderr: bool = False) -> Console:
     if not out.is_terminal:
         out.width = UNWRAPPED_COLUMNS
     return out
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[float], None]]:
+    """A bar with the time left on a terminal, elsewhere a line now and then; on stderr."""
+    out = console(stderr=True)
+    if out.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=out, transient=True) as bar:
+            task = bar.add_task(what, total=1.0)
+            yield lambda part: bar.update(task, completed=part)
+        return
+    begun = told = time.monotonic()
+
+    def tell(part: float) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - told >= PROGRESS_LINE_S and part > 0:
+            told = now
+            left_s = (now - begun) * (1 - part) / part
+            out.print(f"{what}: {part:.0%}, about {left_s:.0f} s left")
+
+    yield tell
 
 
 def number(value: float | None) -> str:

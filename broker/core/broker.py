@@ -22,6 +22,7 @@ from broker.core.subscriptions import Subscriptions
 from broker.errors import MqttError, ProtocolError
 from broker.log_record import Kind, Log, Reason
 from broker.mqtt import frames, v5, v311
+from broker.routing.registry import STRATEGIES
 from broker.values import NS_PER_S, Message, Published
 
 PUBACK_OK, PUBLISH_QOS0 = 0x40, 0x30
@@ -52,7 +53,7 @@ class Broker:
         self.log = log
         self.counters = Counters()
         self.sessions: dict[str, Session] = {}
-        self.subscriptions = Subscriptions()
+        self.subscriptions = Subscriptions(STRATEGIES[config.routing].floods)
         self.overlay = overlay.Overlay(self)
         self.retained: dict[str, Message] = {}
         self.connections: dict[Connection, None] = {}
@@ -65,7 +66,7 @@ class Broker:
         self.assigned = 0  # client ids given so far
         self.input_free_ns: dict[str, int] = {}  # the emulated service at the input is busy until then, by copy
         self._timers: list[tuple[int, int, Action, Any]] = []
-        self._timers_set = 0
+        self.timers_set = 0  # so far
 
     # -- what a driver calls ----------------------------------------------------------------------------------
 
@@ -149,8 +150,8 @@ class Broker:
 
     def at(self, due_ns: int, action: "Action", argument: Any) -> None:
         """Timers are never cancelled: an action checks whether it is still wanted."""
-        self._timers_set += 1
-        heapq.heappush(self._timers, (due_ns, self._timers_set, action, argument))
+        self.timers_set += 1
+        heapq.heappush(self._timers, (due_ns, self.timers_set, action, argument))
 
     def send(self, connection: Connection, packet: mqtt5.Packet) -> None:
         self.write(connection, connection.encode(packet) if connection.encode else packet)

@@ -437,7 +437,7 @@ def identity_of(broker: "Broker", session: Session, properties: list[tuple[str, 
     if session.link is not None:
         return property_of(properties, IDENTITY) or ""
     broker.overlay.subscribed += 1
-    return f"{broker.config.name}.{broker.overlay.subscribed}"
+    return f"{broker.origin}.{broker.overlay.subscribed}"
 
 
 def plain_filter(topic_filter: str) -> str | None:

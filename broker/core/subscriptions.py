@@ -130,7 +130,9 @@ class _Node:
 
 
 class Subscriptions:
-    def __init__(self) -> None:
+    def __init__(self, is_flooded: bool = False) -> None:
+        """`is_flooded`: nobody can know whether a notification is wanted below, so none is called additional."""
+        self._is_flooded = is_flooded
         self._exact: dict[str, _Node] = {}
         self._root = _Node()
         self._routes: dict[str, Route] = {}
@@ -183,7 +185,9 @@ class Subscriptions:
             for session, subscription in node.subscriptions.items():
                 matching.setdefault(session, []).append(subscription)
             groups.extend(node.groups.values())
-        return Route([Target(subscriptions) for subscriptions in matching.values()], groups)
+        route = Route([Target(subscriptions) for subscriptions in matching.values()], groups)
+        route.is_additional = route.is_additional and not self._is_flooded
+        return route
 
     def _matching(self, topic: str) -> Iterator[_Node]:
         if (exact := self._exact.get(topic)) is not None:

@@ -65,12 +65,13 @@ def _restored(wanted: Settings, folder: Path, log: Log | None) -> tuple[Broker, 
         broker = Broker(wanted.broker, log, is_durable=True)
         restore(broker, store.load(), time.time_ns())
     except (sqlite3.Error, LookupError, ValueError, TypeError, AttributeError, AssertionError, EOFError) as error:
+        why = " ".join(str(error).split())  # in one line
         aside = set_aside(folder) if is_damage(error) else None
         if store is not None:
             store.close()
         if aside is None:
-            raise OSError(None, f"{folder}: the store cannot be opened ({error})") from None
-        print(f"brokerbed broker: the store is damaged ({error}): it is now {aside}", file=sys.stderr, flush=True)
+            raise OSError(None, f"{folder}: the store cannot be opened ({why})") from None
+        print(f"brokerbed broker: the store is damaged ({why}): it is now {aside}", file=sys.stderr, flush=True)
         return None
     return broker, store
 

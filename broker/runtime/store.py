@@ -25,6 +25,7 @@ MARSHAL = 2  # version of the encoding, which every Python reads
 CRC_OF_WHOLE = 0x2144DF1C  # the CRC-32 of anything that ends with its own CRC-32
 SPARE_PAGES_MAX = 1000  # unused, before the file is made smaller
 SHRINK_PAGES = 200  # at a time, a few milliseconds
+QUIET_LOOKS = 2  # without a commit between them, before the log is moved into the file
 WAL_PAGES = 4000  # before they are moved into the file
 TABLE = "CREATE TABLE rows (key INTEGER PRIMARY KEY, value BLOB NOT NULL)"
 _WAL_HEADER, _FRAME_HEADER = 32, 24  # bytes, as SQLite documents them
@@ -45,33 +46,42 @@ class SqliteStore:
         """`is_forced`: a commit returns when the disk has it. `open` comes next."""
         self.file = folder / FILE
         self._is_forced = is_forced
+        self._looks = 0  # by `shrink` since the last commit
         _check_files(self.file)
         self._rows = sqlite3.connect(self.file, isolation_level=None, timeout=0, check_same_thread=False)
 
     def open(self) -> None:
-        """sqlite3.Error if that is not possible (see is_damage), StoreError for a store of a newer version."""
+        """StoreError for a store of a newer version; any other error has its meaning from `is_damage`."""
         rows = self._rows
         rows.execute("PRAGMA locking_mode = EXCLUSIVE")
         rows.execute(f"PRAGMA synchronous = {'FULL' if self._is_forced else 'OFF'}")
-        is_new = rows.execute("PRAGMA schema_version").fetchone()[0] == 0
-        if is_new:
-            rows.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        rows.execute("PRAGMA journal_mode = WAL")
-        if not is_new:
+        if rows.execute("PRAGMA schema_version").fetchone()[0] == 0:
+            self._create(rows)
+        else:
+            self._check_maker(rows)
+            rows.execute("PRAGMA journal_mode = WAL")
             _check_log(self.file, max(0, rows.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]))
             rows.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # half of a log that is in the file would spoil it
+            self._migrate(rows)
         rows.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         rows.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * 4096}")
-        if is_new:
+
+    def _create(self, rows: sqlite3.Connection) -> None:
+        try:
+            rows.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            rows.execute("PRAGMA journal_mode = WAL")
             rows.execute("BEGIN IMMEDIATE")
             rows.execute(TABLE)
             rows.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             rows.execute(f"PRAGMA user_version = {VERSION}")
             rows.execute("COMMIT")
-        else:
-            self._migrate(rows)
+        except sqlite3.Error:
+            if self.file.stat().st_size == 0:  # which would be taken for damaged the next time
+                self.file.unlink()
+            raise
 
-    def _migrate(self, rows: sqlite3.Connection) -> None:
+    def _check_maker(self, rows: sqlite3.Connection) -> None:
+        """Nothing is changed in what is not ours."""
         if rows.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
             raise sqlite3.DatabaseError("it was not made by brokerbed")
         version = rows.execute("PRAGMA user_version").fetchone()[0]
@@ -80,9 +90,11 @@ class SqliteStore:
                 f"{self.file} was written by a newer version of brokerbed (format {version}, not {VERSION}): "
                 "use that version, or another --data"
             )
-        if not {*range(version, VERSION)} <= MIGRATIONS.keys():
+        if version < VERSION and version not in MIGRATIONS:
             raise sqlite3.DatabaseError(f"it has the format {version}, which never was")
-        for old in range(version, VERSION):
+
+    def _migrate(self, rows: sqlite3.Connection) -> None:
+        for old in range(rows.execute("PRAGMA user_version").fetchone()[0], VERSION):
             rows.execute("BEGIN IMMEDIATE")
             MIGRATIONS[old](rows)
             rows.execute(f"PRAGMA user_version = {old + 1}")
@@ -94,7 +106,7 @@ class SqliteStore:
         """sqlite3.DatabaseError if any part of the file is damaged."""
         (problem,) = self._rows.execute("PRAGMA quick_check(1)").fetchone()
         if problem != "ok":
-            raise sqlite3.DatabaseError(" ".join(problem.split()))  # one line
+            raise sqlite3.DatabaseError(problem)
         loads, crc32 = marshal.loads, zlib.crc32
         for key, value in self._rows.execute("SELECT key, value FROM rows ORDER BY key"):
             if not isinstance(value, bytes) or crc32(value, (key ^ key >> 32) & 0xFFFF_FFFF) != CRC_OF_WHOLE:
@@ -117,21 +129,26 @@ class SqliteStore:
             if removed:
                 self._rows.executemany("DELETE FROM rows WHERE key = ?", removed)
             self._rows.execute("COMMIT")
+            self._looks = 0
         except sqlite3.Error as error:
             if self._rows.in_transaction:
                 self._rows.execute("ROLLBACK")
             raise StoreFullError(str(error)) from None
 
     def shrink(self) -> bool:
-        """Give some unused space back to the file system; whether there is more."""
+        """Give some unused space back to the file system; whether there is more.
+
+        The file itself gets smaller when the log is moved into it. That is also done when nothing was written for a
+        while: then the store is as safe as it can be.
+        """
+        self._looks += 1
         try:
             spare = int(self._rows.execute("PRAGMA freelist_count").fetchone()[0])
-            if spare <= SPARE_PAGES_MAX:
-                return False
-            self._rows.executescript(f"PRAGMA incremental_vacuum({SHRINK_PAGES})")  # execute() would free one page
+            if spare > SPARE_PAGES_MAX:
+                self._rows.executescript(f"PRAGMA incremental_vacuum({SHRINK_PAGES})")  # execute() would free one page
             has_more = spare > SPARE_PAGES_MAX + SHRINK_PAGES
-            if not has_more:
-                self._rows.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # before, it is smaller in the log only
+            if self._looks == QUIET_LOOKS or (spare > SPARE_PAGES_MAX and not has_more):
+                self._rows.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error:  # no room even for that
             return False
         return has_more

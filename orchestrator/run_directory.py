@@ -1,0 +1,120 @@
+"""The directory of a run: what is written while it runs, and what the analysis finds in it.
+
+`run.json` says what was run and how, `scenario.yaml` is the file as it was given, `log/` the message log. While a run
+is under way its raw logs are in `raw/`; when it ends they become the dataset in `log/`.
+"""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import time
+from dataclasses import fields, is_dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel
+
+from broker.log_record import MAGIC, NAMES_FILE, RECORDS_FILE, Log, name_line, route_line
+from orchestrator.scenario import Scenario
+from orchestrator.topology import Tree
+
+NS_PER_S = 1_000_000_000
+
+
+def create(out: Path, name: str, ground: str, seed: int, scenario_file: str) -> Path:
+    """A new directory for a run, and `latest` beside it that points to it."""
+    stamp = time.strftime("%Y%m%dT%H%M%S")
+    out.mkdir(parents=True, exist_ok=True)
+    for attempt in range(1000):
+        folder = out / (f"{name}-{ground}-{seed}-{stamp}" + (f"-{attempt}" if attempt else ""))
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        break
+    shutil.copyfile(scenario_file, folder / "scenario.yaml")
+    latest = out / "latest"
+    new = out / f".latest-{os.getpid()}"
+    new.symlink_to(folder.name)
+    new.replace(latest)
+    return folder
+
+
+def describe(folder: Path, scenario: Scenario, ground: str, started: float, wall_s: float | None) -> None:
+    """Write run.json; without `wall_s` the run is under way."""
+    told = {
+        "scenario": plain(scenario),
+        "seed": scenario.seed,
+        "ground": ground,
+        "version": version("brokerbed"),
+        "commit": _commit(),
+        "machine": {"system": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()},
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "wall_seconds": wall_s,
+        "model_seconds": scenario.clock.measure / NS_PER_S,
+        "measured_ns": [scenario.clock.warmup, scenario.clock.warmup + scenario.clock.measure],
+        "clock_offsets_ns": {},
+    }
+    new = folder / "run.json.new"
+    new.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    new.replace(folder / "run.json")
+
+
+def plain(value: Any) -> Any:
+    """A scenario, and all that it is made of, as JSON has it."""
+    if isinstance(value, Tree):
+        parents = [None if parent < 0 else value.names[parent] for parent in value.parents.tolist()]
+        return dict(zip(value.names, parents, strict=True))
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {_key(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _key(key: Any) -> str:
+    return ":".join(map(str, key)) if isinstance(key, tuple) else str(key)
+
+
+def _commit() -> str | None:
+    """Of the sources, where they are a clone."""
+    here = Path(__file__).parent
+    try:
+        command = ["git", "rev-parse", "HEAD"]
+        done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+class RawLogs:
+    """Appends what brokers and clients log, each to its own files; each life of a broker has its own pair."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: set[tuple[str, int]] = set()
+
+    def write(self, name: str, life: int, log: Log) -> None:
+        names, routes, records = log.take()
+        place = self.folder / name
+        file = place / RECORDS_FILE.format(life)
+        if (name, life) not in self._known:
+            self._known.add((name, life))
+            place.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(MAGIC)
+        if names or routes:
+            lines = [*(name_line(*it) for it in names), *(route_line(*it) for it in routes)]
+            with (place / NAMES_FILE.format(life)).open("a", encoding="utf-8") as out:
+                out.write("".join(line + "\n" for line in lines))
+        else:
+            (place / NAMES_FILE.format(life)).touch()
+        with file.open("ab") as out_records:
+            out_records.write(records)

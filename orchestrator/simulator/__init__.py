@@ -1,0 +1,1 @@
+"""The virtual ground: the broker cores on a simulated network and clock; deterministic."""

@@ -1,0 +1,368 @@
+"""Hosts with broker cores, and wires between them: what a network does, and what can go wrong with it.
+
+Packets cross as objects. A wire keeps order, may take time (a constant or a law) and have a bandwidth; it can be cut
+(the connection stays, what is sent is held back in both directions or in one) and break (what is under way is lost). A
+host can crash: what its broker has not stored is gone, its connections break, and it starts again from its store.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import mqtt5
+
+from broker.config import BrokerConfig, Demand
+from broker.core import persist
+from broker.core.broker import Broker
+from broker.core.connection import Connection
+from broker.core.restore import restore
+from broker.core.run import Run
+from broker.core.store import MemoryStore
+from broker.log_record import Log
+from broker.values import Published
+from orchestrator.simulator.loop import Loop
+
+LogWriter = Callable[[str, int, Log], None]  # who logs, in which life, what
+Packet = mqtt5.Packet | Run | Published
+HEADER_BYTES = 40  # of a packet beside topic and payload, for bandwidth: TCP, IP, MQTT
+CONTROL_BYTES = 60  # of any other packet, in all
+NS_PER_S = 1_000_000_000
+
+
+class End(Protocol):
+    """One end of a wire."""
+
+    def arrived(self, packet: Packet) -> None: ...
+    def broken(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Of one direction of a wire."""
+
+    delay: Demand | None = None
+    bit_per_s: float | None = None
+
+
+NO_DELAY = Quality()
+
+
+class Wire:
+    """One direction: what is sent arrives at the other end, in order, later or at once."""
+
+    __slots__ = ("_arrived", "_free_ns", "_held", "_last_ns", "_loop", "_quality", "_soon", "_to", "is_held", "is_open")
+
+    def __init__(self, loop: Loop, to: End, quality: Quality) -> None:
+        self._loop = loop
+        self._soon = loop.soon
+        self._arrived = to.arrived
+        self._to = to
+        self._quality = quality
+        self._free_ns = 0  # the bandwidth is used until then
+        self._last_ns = 0  # nothing overtakes what arrives then
+        self._held: deque[Packet] = deque()
+        self.is_held = False
+        self.is_open = True
+
+    def send(self, packet: Packet) -> None:
+        if self.is_held:
+            self._held.append(packet)
+            return
+        quality = self._quality
+        if quality is NO_DELAY:
+            self._soon(self._arrived, packet)  # at this very instant nothing can come between
+            return
+        due_ns = self._loop.now_ns
+        if quality.bit_per_s is not None:
+            self._free_ns = max(due_ns, self._free_ns) + round(8 * _size(packet) * NS_PER_S / quality.bit_per_s)
+            due_ns = self._free_ns
+        if quality.delay is not None:
+            due_ns += quality.delay()
+        self._last_ns = max(due_ns, self._last_ns)
+        self._loop.at(self._last_ns, self._arrive, packet)
+
+    def _arrive(self, packet: Packet) -> None:
+        if self.is_held:
+            self._held.append(packet)  # it was under way when the wire was cut
+        elif self.is_open:
+            self._to.arrived(packet)
+
+    def release(self) -> None:
+        self.is_held = False
+        if not self.is_open:
+            self._soon(self._tell, None)
+        held, self._held = self._held, deque()
+        for packet in held:
+            self.send(packet)
+
+    def close(self) -> None:
+        """What is under way is lost; the other end hears of it, while the wire is held not yet."""
+        if self.is_open:
+            self.is_open = False
+            self._held.clear()
+            if not self.is_held:
+                self._soon(self._tell, None)
+
+    def _tell(self, _: None) -> None:
+        self._to.broken()
+
+
+def _size(packet: Packet) -> int:
+    if isinstance(packet, Run):
+        return HEADER_BYTES + len(packet.topic) + len(packet.data)
+    if isinstance(packet, Published):
+        return HEADER_BYTES + packet.message.size
+    return CONTROL_BYTES
+
+
+class Host:
+    """A machine with one broker: it lives, crashes, and lives again on the same store."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        name: str,
+        config: Callable[[int], BrokerConfig],
+        parent: str | None,
+        is_durable: bool,
+        write_log: LogWriter | None = None,
+        commit_ns: int = 0,
+    ) -> None:
+        """`config` for its n-th life; `commit_ns`: how long storing takes, during which a crash loses it."""
+        self.loop = loop
+        self.name = name
+        self.parent = parent
+        self.store = MemoryStore() if is_durable else None
+        self.lives = 0
+        self.is_up = False
+        self.is_paused = False
+        self.serving = 0  # which life it is in, while it is up and not paused
+        self.acknowledges_first = False  # a fault planted on purpose: output before storing
+        self.ups: list[Callable[[], None]] = []  # to be called when it is up (again)
+        self._config = config
+        self._write_log = write_log
+        self._commit_ns = commit_ns
+        self._is_committing = False
+        self._timer_ns: int | None = None
+        self._timers_seen = -1  # how many timers the broker had set when we looked last
+        self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()  # while it is paused
+        self.log = Log() if write_log is not None else None
+
+    def start(self) -> None:
+        self.lives += 1
+        self.is_up, self._is_committing, self._timer_ns, self._timers_seen = True, False, None, -1
+        self.serving = 0 if self.is_paused else self.lives
+        if self._write_log is not None:
+            self.log = Log()
+        self.broker = Broker(self._config(self.lives), self.log, is_durable=self.store is not None)
+        if self.store is not None:
+            restore(self.broker, self.store.load(), self.loop.now_ns)
+        if self.parent is not None:
+            self.broker.overlay.expect_parent(self.parent)
+        self.flush()
+        for up in self.ups:
+            up()
+
+    def crash(self) -> None:
+        """Everything that was not stored is gone, and so are all connections."""
+        self.close_log()
+        self.is_up = False
+        self.serving = 0
+        self._waiting.clear()
+        for connection in list(self.broker.connections):
+            connection.driver.out.close()
+
+    def close_log(self) -> None:
+        if self._write_log is not None and self.log is not None and self.is_up:
+            self._write_log(self.name, self.lives, self.log)
+
+    def pause(self, is_paused: bool) -> None:
+        """As SIGSTOP and SIGCONT do."""
+        self.is_paused = is_paused
+        self.serving = self.lives if self.is_up and not is_paused else 0
+        while self._waiting and not self.is_paused:
+            action, arguments = self._waiting.popleft()
+            action(*arguments)
+
+    def do(self, action: Callable[..., None], *arguments: Any) -> None:
+        if self.is_paused:
+            self._waiting.append((action, arguments))
+        else:
+            action(*arguments)
+
+    # -- turns of the broker ----------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """After each turn: what is to survive is stored, then output is written; timers are set."""
+        broker = self.broker
+        if broker.unsaved:
+            if self._commit_ns == 0:
+                assert self.store is not None
+                self.store.commit(persist.take(broker))
+            elif not self._is_committing:
+                self._is_committing = True
+                self.loop.at(self.loop.now_ns + self._commit_ns, self._committed, self.lives)
+        if (broker.dirty or broker.ending) and (not self._is_committing or self.acknowledges_first):
+            self._write()
+        if broker.timers_set != self._timers_seen:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        self._timers_seen = self.broker.timers_set
+        due_ns = self.broker.deadline_ns
+        if due_ns is not None and (self._timer_ns is None or due_ns < self._timer_ns):
+            self._timer_ns = due_ns
+            self.loop.at(due_ns, self._timer, (due_ns, self.lives))
+
+    def _committed(self, life: int) -> None:
+        if life == self.lives and self.is_up:
+            assert self.store is not None
+            self.store.commit(persist.take(self.broker))
+            self._is_committing = False
+            self._write()
+
+    def _write(self) -> None:
+        broker = self.broker
+        while broker.dirty or broker.ending:
+            dirty, broker.dirty = broker.dirty, []
+            for connection in dirty:
+                connection.is_dirty = False
+                output, connection.output = connection.output, []
+                out = connection.driver.out
+                for packet in output:
+                    out.send(packet)
+            ending, broker.ending = broker.ending, []
+            for connection in ending:
+                connection.driver.close()
+                broker.lost(connection, self.loop.now_ns)
+        if self._write_log is not None and self.log is not None and len(self.log.records) > LOG_BYTES:
+            self._write_log(self.name, self.lives, self.log)
+
+    def _timer(self, set_for: tuple[int, int]) -> None:
+        due_ns, life = set_for
+        if life == self.lives and self.is_up and due_ns == self._timer_ns:
+            self.do(self._due, life)
+
+    def _due(self, life: int) -> None:
+        if life == self.lives and self.is_up:
+            self._timer_ns = None
+            self.broker.due(self.loop.now_ns)
+            self.flush()
+            self._set_timer()
+
+
+LOG_BYTES = 1 << 20  # kept in memory before they are written
+
+
+class Socket:
+    """A broker's end of a connection."""
+
+    __slots__ = ("_gone", "_host", "_life", "connection", "out")
+
+    def __init__(self, host: Host, peer: str = "", gone: Callable[[], None] | None = None) -> None:
+        """`gone` is called when the broker has no such connection any more, whoever ended it."""
+        self._host = host
+        self._life = host.lives
+        self._gone = gone
+        self.out: Wire
+        self.connection: Connection = host.broker.opened(host.loop.now_ns, is_wire=False, peer=peer)
+        self.connection.driver = self
+
+    def arrived(self, packet: Packet) -> None:
+        host = self._host
+        if host.serving == self._life:
+            host.broker.received_packet(self.connection, packet, host.loop.now_ns)
+            host.flush()
+        elif host.is_paused:
+            host.do(self.arrived, packet)
+
+    def broken(self) -> None:
+        host = self._host
+        if host.is_paused:
+            host.do(self.broken)
+        elif host.lives == self._life and host.is_up and self.connection in host.broker.connections:
+            host.broker.lost(self.connection, host.loop.now_ns)
+            host.flush()
+            if self._gone is not None:
+                self._gone()
+
+    def close(self) -> None:
+        self.out.close()
+        if self._gone is not None:
+            self._gone()
+
+
+class Uplink:
+    """Keeps a child linked to its parent, with a backoff like that of the real one."""
+
+    def __init__(self, child: Host, parent: Host, up: Quality, down: Quality) -> None:
+        self.child = child
+        self.parent = parent
+        self._qualities = up, down
+        self._ends: tuple[Socket, Socket] | None = None
+        self._backoff_ns = BACKOFF_NS_MIN
+        self._held: set[str] = set()  # directions: up, down
+        self._dials = 0  # numbers those to come, so that only the last one is made
+        child.ups.append(self._begin)
+
+    @property
+    def is_up(self) -> bool:
+        """Both ends have a connection, and nothing holds it."""
+        ends = self._ends
+        return ends is not None and not self._held and ends[0].out.is_open and ends[1].out.is_open
+
+    def _begin(self) -> None:
+        self._backoff_ns = BACKOFF_NS_MIN
+        self._dials += 1
+        self._dial(self._dials)
+
+    def _dial(self, number: int) -> None:
+        if number != self._dials or not self.child.is_up:
+            return
+        if not self.parent.is_up or self._held or self.child.is_paused or self.parent.is_paused:
+            self._later()
+            return
+        below, above = Socket(self.child, self.parent.name, self._gone), Socket(self.parent)
+        below.out = Wire(self.child.loop, above, self._qualities[0])
+        above.out = Wire(self.child.loop, below, self._qualities[1])
+        self._ends = below, above
+        self.child.broker.overlay.dialled(below.connection)
+        self.child.flush()
+
+    def _gone(self) -> None:
+        self._backoff_ns = BACKOFF_NS_MIN
+        self._later()
+
+    def _later(self) -> None:
+        loop = self.child.loop
+        self._dials += 1
+        loop.at(loop.now_ns + self._backoff_ns, self._dial, self._dials)
+        self._backoff_ns = min(2 * self._backoff_ns, BACKOFF_NS_MAX)
+
+    def break_(self) -> None:
+        """Both ends lose the connection, with all that is under way."""
+        if self._ends is not None:
+            for end in self._ends:
+                end.out.close()
+
+    def cut(self, *ways: str) -> None:
+        """Nothing passes in these directions; what is sent is held."""
+        self._held.update(ways)
+        self._hold()
+
+    def repair(self, *ways: str) -> None:
+        self._held.difference_update(ways)
+        self._hold()
+
+    def _hold(self) -> None:
+        if self._ends is None:
+            return
+        for way, end in zip(("up", "down"), self._ends, strict=True):
+            if way in self._held:
+                end.out.is_held = True
+            elif end.out.is_held:
+                end.out.release()
+
+
+BACKOFF_NS_MIN, BACKOFF_NS_MAX = 50_000_000, 2 * NS_PER_S

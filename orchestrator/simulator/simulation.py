@@ -1,0 +1,423 @@
+"""A scenario on the virtual ground: hosts, links, clients and faults, and the story from set-up to drain.
+
+Model time zero is the beginning of the warm-up. Before it, brokers start, links are made and those subscriptions appear
+that are there at time zero; after the measured time what is under way may still arrive.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+from broker.config import BrokerConfig, Demand
+from broker.laws import sampler
+from broker.log_record import Kind, Log
+from clients.workload import Change, Share, churn, on_off, poisson, publications, shares_of, stream
+from orchestrator.scenario.format import Fault, Law, Peer, Publisher, Subscriber
+from orchestrator.scenario.model import Scenario, class_topic
+from orchestrator.simulator.clients import Client, ClientLog, Stage, identity, payload_of
+from orchestrator.simulator.loop import Loop
+from orchestrator.simulator.network import NO_DELAY, Host, LogWriter, Quality, Uplink
+
+NS_PER_S = 1_000_000_000
+STARTS_NS, CONNECT_NS, SUBSCRIBE_NS = -10 * NS_PER_S, -8 * NS_PER_S, -5 * NS_PER_S
+DRAIN_NS = 60 * NS_PER_S  # at most, after the measured time
+SLICE_EVENTS = 20_000  # between two looks at the progress
+CLIENTS = "clients"  # the name under which clients log
+UNLIMITED = 1 << 40
+
+
+class Simulation:
+    def __init__(self, scenario: Scenario, write_log: LogWriter | None = None, commit_ns: int = 0) -> None:
+        self.scenario = scenario
+        self.loop = Loop()
+        self.loop.now_ns = STARTS_NS
+        self.end_ns = scenario.clock.warmup + scenario.clock.measure
+        self.classes = [class_topic(number) for number in range(scenario.classes)]
+        self._write_log = write_log
+        self.client_log = ClientLog(self.loop, Log() if write_log is not None else None)
+        self.hosts = {name: self._host(name, commit_ns) for name in scenario.tree.names}
+        self.links = {child: self._link(child, parent) for child, parent in _links(scenario)}
+        self.peers = [*self._publishers(), *self._subscribers()]
+        self.pools = [Pool(self, host, position) for position, host in enumerate(self.hosts.values())]
+        self.faults = Faults(self)
+
+    # -- building ---------------------------------------------------------------------------------------------
+
+    def _host(self, name: str, commit_ns: int) -> Host:
+        scenario = self.scenario
+        position = scenario.tree.index[name]
+        parent = None if position == 0 else scenario.tree.names[int(scenario.tree.parents[position])]
+        service = scenario.service
+        stages = {
+            copy.id: demand
+            for peer in scenario.subscribers
+            if peer.broker == name and peer.session_service is not None
+            for copy in self._copies(peer)
+            if (demand := self.demand(peer.session_service, "session", copy.id)) is not None
+        }
+        shared: dict[str, Any] = {
+            "name": name, "routing": scenario.routing, "refresh_s": (scenario.refresh_ns or 0) / NS_PER_S,
+            "keep_alive_max_s": 0, "connections_max": UNLIMITED, "partial_bytes_max": UNLIMITED,
+            "queue_messages_max": scenario.limits.messages, "queue_bytes_max": scenario.limits.bytes,
+            "queue_policy": scenario.limits.policy, "service_in": self.demand(service.broker_in, "broker_in", name),
+            "service_link": self.demand(service.link, "link", name), "service_per_copy": scenario.copies > 1,
+            "session_service": stages,
+        }  # fmt: skip
+
+        def config(life: int) -> BrokerConfig:
+            return BrokerConfig(incarnation=str(life), id_token=f"{name}/{life}", **shared)
+
+        is_durable = scenario.durability != "memory"
+        return Host(self.loop, name, config, parent, is_durable, self._write_log, commit_ns)
+
+    def demand(self, law: Law | None, *name: str) -> Demand | None:
+        """Draws service times, or whatever else a law is for, from a stream of its own."""
+        if law is None:
+            return None
+        draws = stream(self.scenario.seed, *name)
+        return sampler(law.law, law.mean, draws, law.cv if law.cv is not None else 1.0)
+
+    def _link(self, child: str, parent: str) -> Uplink:
+        named = [it for it in self.scenario.links if set(it.between) == {child, parent}]
+        up = down = NO_DELAY
+        if named:
+            up, down = (
+                Quality(self.demand(named[0].delay, "delay", *ends), named[0].bandwidth)
+                for ends in ((child, parent), (parent, child))
+            )
+        return Uplink(self.hosts[child], self.hosts[parent], up, down)
+
+    def _copies(self, peer: Any) -> list[Any]:
+        return [self.scenario.copy_of(peer, copy) for copy in range(self.scenario.copies)]
+
+    def _publishers(self) -> Iterator["PublishingPeer"]:
+        return (PublishingPeer(self, copy) for peer in self.scenario.publishers for copy in self._copies(peer))
+
+    def _subscribers(self) -> Iterator["SubscribingPeer"]:
+        return (SubscribingPeer(self, copy) for peer in self.scenario.subscribers for copy in self._copies(peer))
+
+    # -- the story --------------------------------------------------------------------------------------------
+
+    def run(self, progress: Callable[[float], None] = lambda _: None) -> None:
+        """From set-up to drain; `progress` gets the part of the model time that is done."""
+        for host in self.hosts.values():
+            host.start()
+        self._run_until(CONNECT_NS)
+        everybody: list[_Connected | Pool] = [*self.peers, *self.pools]
+        for client in everybody:
+            client.connect()
+        self._run_until(SUBSCRIBE_NS)
+        for pool in self.pools:
+            pool.begin()
+        self._run_until(0)
+        for peer in self.peers:
+            peer.begin()
+        self.faults.begin()
+        self._run_until(self.end_ns, progress)
+        self.faults.heal()
+        for client in everybody:
+            client.stop()
+        self._run_until(self.end_ns + DRAIN_NS)
+        self.close_logs()
+
+    def _run_until(self, until_ns: int, progress: Callable[[float], None] = lambda _: None) -> None:
+        while not self.loop.run(until_ns, SLICE_EVENTS):
+            progress(self.loop.now_ns / self.end_ns)
+
+    def close_logs(self) -> None:
+        for host in self.hosts.values():
+            host.close_log()
+        if self._write_log is not None and self.client_log.log is not None:
+            self._write_log(CLIENTS, 1, self.client_log.log)
+
+    def each(self, times: Iterator[Any], when: Callable[[Any], int], act: Callable[[Any], None]) -> None:
+        """Do what a generator says, one thing after the other, until the measured time is over."""
+
+        def step(item: Any) -> None:
+            act(item)
+            plan()
+
+        def plan() -> None:
+            item = next(times, None)
+            if item is not None and when(item) < self.end_ns:
+                self.loop.at(when(item), step, item)
+
+        plan()
+
+
+def _links(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    names = scenario.tree.names
+    for child in range(1, len(names)):
+        yield names[child], names[int(scenario.tree.parents[child])]
+
+
+class Pool:
+    """The subscriptions and publications of the classes at one broker.
+
+    A client has a filter once; so the second subscription to one class at one broker is another client's.
+    """
+
+    def __init__(self, simulation: Simulation, host: Host, position: int) -> None:
+        self._simulation = simulation
+        self._host = host
+        self._clients: list[Client] = []
+        scenario = simulation.scenario
+        self._changes = churn(_churn_shares(scenario, position), stream(scenario.seed, "subscriptions", host.name))
+        shares = _publication_shares(scenario, position)
+        self._times = publications(shares, stream(scenario.seed, "publications", host.name))
+        self._publisher = Client(simulation.loop, host, f"{host.name}-pub", scenario.publications.qos == 0)
+        self._qos = scenario.publications.qos
+        self._payload = payload_of("class", 0, scenario.payload_bytes)[: scenario.payload_bytes]
+        self._number = count(1)
+        self._is_needed = bool(shares)
+
+    def connect(self) -> None:
+        if self._is_needed:
+            self._publisher.connect()
+
+    def begin(self) -> None:
+        """What is subscribed at time zero is so a little before; the rest in its time."""
+        simulation = self._simulation
+        for change in self._changes:
+            if change.time_ns > 0:
+                simulation.loop.at(change.time_ns, self._first, change)
+                break
+            self._change(change)
+        if self._qos == 0:
+            simulation.each(self._times, lambda it: it[0], self._notify)
+        else:
+            simulation.each(self._times, lambda it: it[0], self._publish)
+
+    def _first(self, change: Change) -> None:
+        if change.time_ns < self._simulation.end_ns:
+            self._change(change)
+            self._simulation.each(self._changes, lambda it: it.time_ns, self._change)
+
+    def _change(self, change: Change) -> None:
+        scenario = self._simulation.scenario
+        while len(self._clients) <= change.slot:
+            name = f"{self._host.name}-sub{len(self._clients)}"
+            client = Client(self._simulation.loop, self._host, name, scenario.subscriptions.qos == 0)
+            client.connect()
+            self._clients.append(client)
+        topic = self._simulation.classes[change.class_number]
+        if change.is_subscribed:
+            self._clients[change.slot].subscribe(topic, scenario.subscriptions.qos)
+        else:
+            self._clients[change.slot].unsubscribe(topic)
+
+    def _notify(self, publication: tuple[int, int]) -> None:
+        self._publisher.notify(self._simulation.classes[publication[1]], self._payload)
+
+    def _publish(self, publication: tuple[int, int]) -> None:
+        simulation, topic = self._simulation, self._simulation.classes[publication[1]]
+        payload = payload_of(self._publisher.client_id, next(self._number), simulation.scenario.payload_bytes)
+        simulation.client_log.add(Kind.PUBLISHED, self._publisher.client_id, topic, payload, self._qos)
+        self._publisher.publish(topic, payload, self._qos)
+
+    def stop(self) -> None:
+        """Nothing new comes after the measured time."""
+
+
+class _Connected:
+    """A peer that comes and goes, or stays."""
+
+    def __init__(self, simulation: Simulation, peer: Peer) -> None:
+        self.simulation = simulation
+        self.peer = peer
+        self.client = Client(simulation.loop, simulation.hosts[peer.broker], peer.id, is_clean=False)
+        self._is_on = True
+        self._is_kept_off = False  # by a fault
+
+    def connect(self) -> None:
+        self.client.connect()
+
+    def begin(self) -> None:
+        if self.peer.on is not None and self.peer.off is not None:
+            times = on_off(self.peer.on, self.peer.off, stream(self.simulation.scenario.seed, "on-off", self.peer.id))
+            self.simulation.each(times, lambda it: it[0], self._turn)
+        else:
+            self.switched(True)
+
+    def _turn(self, change: tuple[int, bool]) -> None:
+        self._is_on = change[1]
+        self._apply()
+
+    def keep_off(self, is_kept_off: bool) -> None:
+        self._is_kept_off = is_kept_off
+        self._apply()
+
+    def stop(self) -> None:
+        self._is_on, self._is_kept_off = True, False
+        self._apply()
+
+    def _apply(self) -> None:
+        is_on = self._is_on and not self._is_kept_off
+        if is_on:
+            self.client.connect()
+        else:
+            self.client.disconnect()
+        self.switched(is_on)
+
+    def switched(self, is_on: bool) -> None:
+        """For those who work only while they are connected."""
+
+
+class PublishingPeer(_Connected):
+    """Makes messages all the time; they wait in its own queue, which is served while it is connected."""
+
+    def __init__(self, simulation: Simulation, peer: Publisher) -> None:
+        super().__init__(simulation, peer)
+        self._rate_per_s = peer.rate
+        self._number = count(1)
+        self._stage = Stage(simulation.loop, simulation.demand(peer.service, "publisher", peer.id), self._send)
+
+    def begin(self) -> None:
+        super().begin()
+        times = poisson(self._rate_per_s, stream(self.simulation.scenario.seed, "messages", self.peer.id))
+        self.simulation.each(times, lambda it: it, self._make)
+
+    def switched(self, is_on: bool) -> None:
+        self._stage.switch(is_on)
+
+    def _make(self, _: int) -> None:
+        payload = payload_of(self.peer.id, next(self._number), self.simulation.scenario.payload_bytes)
+        self._log(Kind.PUBLISHED, payload)
+        self._stage.put(payload)
+
+    def _send(self, payload: Any) -> None:
+        self._log(Kind.SENT, payload)
+        self.client.publish(self.peer.topic, payload, self.peer.qos)
+
+    def _log(self, kind: Kind, payload: bytes) -> None:
+        self.simulation.client_log.add(kind, self.peer.id, self.peer.topic, payload, self.peer.qos)
+
+
+class SubscribingPeer(_Connected):
+    """Works on what it receives, one message after the other."""
+
+    def __init__(self, simulation: Simulation, peer: Subscriber) -> None:
+        super().__init__(simulation, peer)
+        self.client.received = self._received
+        self.client.subscribe(peer.topic, peer.qos)
+        self._stage = Stage(simulation.loop, simulation.demand(peer.service, "subscriber", peer.id), self._processed)
+        self._stage.switch(True)
+
+    def _received(self, topic: str, payload: bytes, qos: int) -> None:
+        if _is_ours(payload):
+            self.simulation.client_log.add(Kind.RECEIVED, self.peer.id, topic, payload, qos)
+            self._stage.put((topic, payload, qos))
+
+    def _processed(self, item: Any) -> None:
+        self.simulation.client_log.add(Kind.PROCESSED, self.peer.id, *item)
+
+
+def _is_ours(payload: bytes) -> bool:
+    """A subscriber with a wildcard may get what a class's publisher sends, which has no identity."""
+    return payload.count(b" ") >= 2 and identity(payload)[0] != "class"
+
+
+def _churn_shares(scenario: Scenario, position: int) -> list[Share]:
+    given = scenario.subscriptions
+    overrides = {
+        number: Share(it.arrival_rate_per_s, (number,), it.lifetime)
+        for (broker, number), it in given.overrides.items()
+        if broker == position
+    }
+    everywhere = given.everywhere
+    rest = None if everywhere is None else Share(everywhere.arrival_rate_per_s, (), everywhere.lifetime)
+    return shares_of(rest, overrides, scenario.classes)
+
+
+def _publication_shares(scenario: Scenario, position: int) -> list[Share]:
+    given = scenario.publications
+    overrides = {
+        number: Share(rate, (number,)) for (broker, number), rate in given.overrides_per_s.items() if broker == position
+    }
+    return shares_of(Share(given.everywhere_per_s, ()), overrides, scenario.classes)
+
+
+class Faults:
+    """The scenario's faults, each for its time."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._heals: dict[int, Callable[[], None]] = {}  # of those that are not healed yet
+        self._number = count(1)
+
+    def begin(self) -> None:
+        for position, fault in enumerate(self._simulation.scenario.faults):
+            draws = stream(self._simulation.scenario.seed, "fault", position)
+            lasts = sampler(fault.for_.law, fault.for_.mean, draws, fault.for_.cv or 1.0)
+            if fault.at is not None:
+                self._simulation.loop.at(fault.at, self._strike, (fault, draws, lasts, None))
+            elif fault.every is not None:
+                every = sampler(fault.every.law, fault.every.mean, draws, fault.every.cv or 1.0)
+                self._simulation.loop.at(every(), self._strike, (fault, draws, lasts, every))
+
+    def _strike(self, strike: tuple[Fault, Any, Demand, Demand | None]) -> None:
+        fault, draws, lasts, every = strike
+        loop = self._simulation.loop
+        if loop.now_ns >= self._simulation.end_ns:
+            return
+        if every is not None:
+            loop.at(loop.now_ns + every(), self._strike, strike)
+        heal = getattr(self, f"_{fault.verb}")(fault, draws)
+        if heal is not None:
+            number = next(self._number)
+            self._heals[number] = heal
+            loop.at(loop.now_ns + lasts(), self._heal, number)
+
+    def _heal(self, number: int) -> None:
+        heal = self._heals.pop(number, None)
+        if heal is not None:
+            heal()
+
+    def heal(self) -> None:
+        """All at once."""
+        for number in list(self._heals):
+            self._heal(number)
+
+    def _crash(self, fault: Fault, draws: Any) -> Callable[[], None] | None:
+        hosts = [it for it in self._simulation.hosts.values() if it.is_up and fault.crash in (it.name, "any")]
+        if not hosts:
+            return None
+        host = draws.choice(hosts)
+        host.crash()
+        return host.start  # type: ignore[no-any-return]
+
+    def _pause(self, fault: Fault, draws: Any) -> Callable[[], None] | None:
+        hosts = [it for it in self._simulation.hosts.values() if not it.is_paused and fault.pause in (it.name, "any")]
+        if not hosts:
+            return None
+        host = draws.choice(hosts)
+        host.pause(True)
+        return lambda: host.pause(False)
+
+    def _cut(self, fault: Fault, draws: Any) -> Callable[[], None] | None:
+        links = [it for it in self._simulation.links.values() if fault.cut == "any" or _is_between(it, fault.cut)]
+        link = draws.choice(links)
+        ways: tuple[str, ...] = ("up", "down")
+        if fault.way is not None:
+            ways = ("up",) if fault.way == f"{link.child.name}>{link.parent.name}" else ("down",)
+        link.cut(*ways)
+        return lambda: link.repair(*ways)
+
+    def _disconnect(self, fault: Fault, draws: Any) -> Callable[[], None] | None:
+        peers = [
+            it for it in self._simulation.peers if fault.disconnect in ("any", it.peer.id, it.peer.id.rsplit(".", 1)[0])
+        ]
+        if fault.disconnect == "any" and peers:
+            peers = [draws.choice(peers)]
+        for peer in peers:
+            peer.keep_off(True)
+
+        def heal() -> None:
+            for peer in peers:
+                peer.keep_off(False)
+
+        return heal
+
+
+def _is_between(link: Uplink, ends: object) -> bool:
+    return isinstance(ends, tuple) and set(ends) == {link.child.name, link.parent.name}

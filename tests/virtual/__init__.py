@@ -1,0 +1,1 @@
+"""The virtual ground: scenarios run on simulated networks, and what their logs say."""

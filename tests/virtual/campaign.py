@@ -1,0 +1,60 @@
+"""The fault campaign: `python -m tests.virtual.campaign`. Exit code 1 if a schedule failed.
+
+A failing schedule is shrunk and written out as a test file.
+"""
+
+import argparse
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+
+from tests.virtual.schedules import BUGS, as_test, draw, problems, shrink
+
+PROGRESS_SCHEDULES = 100
+CHUNK = 10
+
+
+def first_problem(seed: int, bug: str | None) -> str | None:
+    return next(iter(problems(draw(seed), bug)), None)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.virtual.campaign", description=__doc__)
+    parser.add_argument("--schedules", type=int, default=1000, help="how many (1000)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
+    parser.add_argument("--bug", choices=BUGS, help="plant this bug; the campaign must find it")
+    parser.add_argument("--out", type=Path, default=Path(), help="where the test file of a failure is written")
+    chosen = parser.parse_args()
+    begun = time.monotonic()
+    seeds = range(chosen.first, chosen.first + chosen.schedules)
+    with ProcessPoolExecutor() as pool:
+        for done, (seed, problem) in enumerate(
+            zip(seeds, pool.map(first_problem, seeds, repeat(chosen.bug), chunksize=CHUNK), strict=True), 1
+        ):
+            if problem is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
+                return report(seed, chosen.bug, problem, chosen.out)
+            if done % PROGRESS_SCHEDULES == 0:
+                print(f"{done} schedules, {time.monotonic() - begun:.0f} s, all well", flush=True)
+    return 0
+
+
+def report(seed: int, bug: str | None, problem: str, out: Path) -> int:
+    print(f"schedule {seed}: {problem}; shrinking it", flush=True)
+    smallest = shrink(draw(seed), partial(_fails, bug=bug))
+    file = out / f"test_schedule_{seed}.py"
+    file.write_text(as_test(smallest, bug), encoding="utf-8")
+    print(f"{len(smallest.parents)} brokers, {len(smallest.faults)} faults, {len(smallest.publications)} publications, "
+          f"{len(smallest.toggles)} toggles: {file}")  # fmt: skip
+    return 1
+
+
+def _fails(schedule: object, bug: str | None) -> bool:
+    return bool(problems(schedule, bug))  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
