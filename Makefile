@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test kill-campaign check bench pins clean
+.PHONY: help setup demo test kill-campaign check bench pins clean fault-campaign theory-campaign
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -43,7 +43,14 @@ bench: setup ## benchmarks: figures and ratios, nothing is asserted
 	$(BIN)/python -m bench.predict_sweep
 	$(BIN)/python -m bench.broker_speed
 	$(BIN)/python -m bench.tree_speed
+	$(BIN)/python -m bench.durable_speed
 	$(BIN)/python -m bench.broker_memory
+
+fault-campaign: setup ## 1000 random fault schedules on simulated networks (half a minute)
+	$(BIN)/python -m tests.virtual.campaign
+
+theory-campaign: setup ## simulations of the papers' settings against their predictions (half an hour)
+	$(BIN)/python -m tests.virtual.theory
 
 pins: ## write constraints.txt anew with the newest versions
 	tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(PYTHON) -m venv $$tmp/venv && \

@@ -66,7 +66,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     if not client_id:
         broker.assigned += 1
         client_id = _assigned_id(f"{config.id_token}/{broker.assigned}")
-    is_link = _is_link(broker, connection, packet)
+    is_link = _is_link(broker, connection, packet, now_ns)
     session, is_present = _session(broker, client_id, packet.clean_start, now_ns)
     expiry_s = min(packet.session_expiry_interval, config.session_expiry_max_s)
     keep_alive_s = packet.keep_alive
@@ -124,8 +124,11 @@ def _check(connection: "Connection", packet: mqtt5.ConnectPacket) -> None:
         raise MalformedPacketError(f"will topic: {problem}")
 
 
-def _is_link(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPacket) -> bool:
-    """A link says who it is, which no other client may; another live process of the same name is refused."""
+def _is_link(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPacket, now_ns: int) -> bool:
+    """A link says who it is, which no other client may; another process of that name is refused while one is live.
+
+    Children speak often. One that has been silent for longer is gone, though its connection has not broken.
+    """
     if not packet.client_id.startswith(LINK_ID):
         claims = [*packet.user_properties, *(packet.will.user_properties if packet.will is not None else ())]
         if is_reserved(claims):
@@ -137,7 +140,8 @@ def _is_link(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPa
     if name is None or packet.client_id != LINK_ID + name:
         raise MqttError("client ids that begin with $link/ are for links between brokers", 0x85)
     old = broker.sessions.get(packet.client_id)
-    live = old.link if old is not None and old.connection is not None else None
+    is_live = old is not None and old.connection is not None and now_ns - old.connection.last_ns < overlay.SILENT_NS
+    live = old.link if old is not None and is_live else None
     if live is not None and live.instance != property_of(packet.user_properties, INSTANCE):
         raise MqttError(f"a child called {name} is connected already", 0x85)
     return True

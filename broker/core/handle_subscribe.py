@@ -8,7 +8,7 @@ import mqtt5
 from broker.core import overlay, persist
 from broker.core.access import READ
 from broker.core.deliver import deliver
-from broker.core.link import IDENTITY, is_reserved
+from broker.core.link import IDENTITY, RESYNCS, is_reserved, property_of
 from broker.core.session import Delivery
 from broker.core.subscriptions import SHARE, Subscription, split_share
 from broker.errors import MalformedPacketError, ProtocolError
@@ -80,7 +80,7 @@ def _enter(broker: "Broker", subscription: Subscription, properties: list[tuple[
     if is_new:
         _log(broker, Kind.SUBSCRIBED, session, topic_filter, subscription.qos, now_ns)
         if (plain := overlay.plain_filter(topic_filter)) is not None:
-            broker.overlay.added(plain, subscription.identity, now_ns)
+            broker.overlay.added(plain, subscription.identity, _is_resync(properties), now_ns)
     return is_new
 
 
@@ -116,7 +116,7 @@ def _leave(
         broker.subscriptions.remove(session, topic_filter)
     _log(broker, Kind.UNSUBSCRIBED, session, topic_filter, 0, now_ns)
     if (plain := overlay.plain_filter(topic_filter)) is not None:
-        broker.overlay.removed(plain, identity, now_ns)
+        broker.overlay.removed(plain, identity, _is_resync(properties), now_ns)
     return True
 
 
@@ -132,11 +132,15 @@ def forget_all(broker: "Broker", session: "Session", now_ns: int) -> None:
     """The session ends: all its subscriptions go."""
     if session.link is not None:
         for topic_filter, identity in list(session.link.entries):
-            _leave(broker, session, topic_filter, [(IDENTITY, identity)], now_ns)
+            _leave(broker, session, topic_filter, [(IDENTITY, identity), (RESYNCS, "")], now_ns)
         if broker.overlay.strategy.floods:
             broker.subscriptions.remove(session, "#")
     for topic_filter in list(session.subscriptions):
         _leave(broker, session, topic_filter, [], now_ns)
+
+
+def _is_resync(properties: list[tuple[str, str]]) -> bool:
+    return property_of(properties, RESYNCS) is not None
 
 
 def _log(broker: "Broker", kind: Kind, session: "Session", topic_filter: str, qos: int, now_ns: int) -> None:

@@ -15,6 +15,7 @@ LINK_ID = "$link/"  # client ids of links begin so, and no other client may use 
 RESERVED = "overlay-"  # user properties that begin so are for links only
 NAME, INSTANCE, IDENTITY, PATH = "overlay-name", "overlay-instance", "overlay-identity", "overlay-path"
 MESSAGE = "overlay-message"  # the identity of a message
+RESYNCS = "overlay-resync"  # an (un)subscription that tells again how things are
 RETAINED_FOR = "overlay-retained"  # a retained message that answers a new subscription to this filter
 PATH_TOPIC = "$overlay/path"  # a parent tells its children of its ancestors
 NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE = "notification", "subscribe", "unsubscribe"  # kinds of messages on links

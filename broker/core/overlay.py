@@ -23,6 +23,7 @@ from broker.core.link import (
     PATH_TOPIC,
     REFRESH,
     RESYNC,
+    RESYNCS,
     RETAINED,
     SUBSCRIBE,
     UNSUBSCRIBE,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 WINDOW = 1000  # messages at QoS 1 and 2 under way on a link, in each direction
 PING_S = 10  # the child speaks at least so often, and gives up after three times that
+SILENT_NS = PING_S * NS_PER_S * 3 // 2  # a child that says nothing for so long is not live
 STALE_PERIODS = 3  # an entry that was not repeated for so many refreshes is dropped
 ALWAYS, NEVER = mqtt5.RetainHandling.SEND_ALWAYS, mqtt5.RetainHandling.SEND_NEVER
 UNSURE = -1  # instead of a packet id: what was told got lost, perhaps
@@ -80,14 +82,17 @@ class Overlay:
 
     # -- interest ---------------------------------------------------------------------------------------------
 
-    def added(self, topic_filter: str, identity: str, now_ns: int) -> None:
-        """A subscription appeared at this broker, from a client or from a child."""
-        self._tell(self.strategy.added(Entry(topic_filter, identity)), True, SUBSCRIBE, now_ns)
+    def added(self, topic_filter: str, identity: str, is_resync: bool, now_ns: int) -> None:
+        """A subscription appeared at this broker, from a client or from a child; what a resync causes is one, too."""
+        kind = RESYNC if is_resync else SUBSCRIBE
+        self._tell(self.strategy.added(Entry(topic_filter, identity)), True, kind, now_ns)
 
-    def removed(self, topic_filter: str, identity: str, now_ns: int) -> None:
-        self._tell(self.strategy.removed(Entry(topic_filter, identity)), False, UNSUBSCRIBE, now_ns)
+    def removed(self, topic_filter: str, identity: str, is_resync: bool, now_ns: int) -> None:
+        kind = RESYNC if is_resync else UNSUBSCRIBE
+        self._tell(self.strategy.removed(Entry(topic_filter, identity)), False, kind, now_ns)
 
-    def _tell(self, entry: Entry | None, is_added: bool, kind: str, now_ns: int) -> None:
+    def _tell(self, entry: Entry | None, is_added: bool, kind: str, now_ns: int, is_late: bool = False) -> None:
+        """`is_late`: those who want it have had what we know."""
         parent = self.parent
         if entry is not None and not is_added:
             self._asked.pop(entry, None)
@@ -97,7 +102,7 @@ class Overlay:
         handling = NEVER
         if is_added and entry not in self._asked:
             handling = ALWAYS
-            self._ask(entry, parent, kind != SUBSCRIBE)
+            self._ask(entry, parent, is_late)
         packet_id = parent.take_id()
         parent.parked[packet_id] = None  # until it is acknowledged
         self._open[packet_id] = (entry, is_added)
@@ -105,6 +110,8 @@ class Overlay:
         known.open_id = packet_id
         known.number = persist.save_known(self._broker, known.number, entry, False)
         properties = [(IDENTITY, entry.identity)] if entry.identity else []
+        if kind == RESYNC:
+            properties.append((RESYNCS, ""))
         if is_added:
             wanted = mqtt5.TopicFilter(
                 entry.filter,
@@ -232,7 +239,7 @@ class Overlay:
             self._watch_stale(session, now_ns)
         self.count_interest()
         for entry in self._tell_unwanted(UNSUBSCRIBE, now_ns):
-            self._tell(entry, True, REFRESH, now_ns)
+            self._tell(entry, True, REFRESH, now_ns, is_late=True)
         broker.at(now_ns + self._refresh_ns, self._refresh, None)
 
     def _watch_stale(self, session: Session, now_ns: int) -> None:
@@ -366,7 +373,7 @@ class Overlay:
         for entry in self._tell_unwanted(RESYNC, now_ns):
             known = self._known.get(entry)
             if known is None or known.open_id:
-                self._tell(entry, True, RESYNC, now_ns)
+                self._tell(entry, True, RESYNC, now_ns, is_late=True)
 
     def _tell_unwanted(self, kind: str, now_ns: int) -> dict[Entry, None]:
         """Take back what the parent knows and should not; returns all that it should know."""

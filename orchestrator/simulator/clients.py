@@ -192,7 +192,7 @@ class Client:
         for topic_filter in dict.fromkeys(unsure):
             if topic_filter not in self.filters:
                 self._ask(topic_filter, False)
-        for topic_filter in self.confirmed - set(self.filters):  # given up while it was away
+        for topic_filter in sorted(self.confirmed - set(self.filters)):  # given up while it was away
             self._ask(topic_filter, False)
         for topic_filter in self.filters:
             if topic_filter not in self.confirmed:

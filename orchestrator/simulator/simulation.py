@@ -4,6 +4,7 @@ Model time zero is the beginning of the warm-up. Before it, brokers start, links
 that are there at time zero; after the measured time what is under way may still arrive.
 """
 
+import gc
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -21,6 +22,7 @@ from orchestrator.simulator.network import NO_DELAY, Host, LogWriter, Quality, U
 NS_PER_S = 1_000_000_000
 STARTS_NS, CONNECT_NS, SUBSCRIBE_NS = -10 * NS_PER_S, -8 * NS_PER_S, -5 * NS_PER_S
 DRAIN_NS = 60 * NS_PER_S  # at most, after the measured time
+GC_ALLOCATIONS = 100_000  # between two looks for garbage in circles, of which there is little
 SLICE_EVENTS = 20_000  # between two looks at the progress
 CLIENTS = "clients"  # the name under which clients log
 UNLIMITED = 1 << 40
@@ -67,7 +69,7 @@ class Simulation:
         def config(life: int) -> BrokerConfig:
             return BrokerConfig(incarnation=str(life), id_token=f"{name}/{life}", **shared)
 
-        is_durable = scenario.durability != "memory"
+        is_durable = scenario.durability != "memory" and any(it.verb == "crash" for it in scenario.faults)
         return Host(self.loop, name, config, parent, is_durable, self._write_log, commit_ns)
 
     def demand(self, law: Law | None, *name: str) -> Demand | None:
@@ -110,6 +112,9 @@ class Simulation:
         for pool in self.pools:
             pool.begin()
         self._run_until(0)
+        gc.collect()
+        gc.freeze()  # what is there now stays for long
+        gc.set_threshold(GC_ALLOCATIONS, 50, 100)
         for peer in self.peers:
             peer.begin()
         self.faults.begin()

@@ -22,6 +22,7 @@ POLL_S = 0.01
 class Running:
     process: subprocess.Popen[str]
     ports: dict[str, int]  # mqtt, websocket, metrics
+    errors: str = ""  # what it wrote to stderr, once it has been ended
 
 
 def launch(*options: str | Path) -> subprocess.Popen[str]:
@@ -43,11 +44,15 @@ def listening(process: subprocess.Popen[str]) -> Running:
 def broker(*options: str | Path) -> Iterator[Running]:
     """A broker that listens; it is ended afterwards."""
     process = launch(*options)
+    running = None
     try:
-        yield listening(process)
+        running = listening(process)
+        yield running
     finally:
         process.terminate()
-        process.communicate(timeout=WAIT_S)
+        _, errors = process.communicate(timeout=WAIT_S)
+        if running is not None:
+            running.errors = errors
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

@@ -269,13 +269,15 @@ def _planted(bug: str | None) -> Iterator[None]:
     tell, unwanted = Overlay._tell, Overlay._tell_unwanted
     told = 0
 
-    def lossy(self: Overlay, entry: Entry | None, is_added: bool, kind: str, now_ns: int) -> None:
+    def lossy(
+        self: Overlay, entry: Entry | None, is_added: bool, kind: str, now_ns: int, is_late: bool = False
+    ) -> None:
         nonlocal told
         if not is_added and entry is not None and kind == "unsubscribe":
             told += 1
             if told % 3 == 0:
                 return
-        tell(self, entry, is_added, kind, now_ns)
+        tell(self, entry, is_added, kind, now_ns, is_late)
 
     if bug == "keeps-stale-entries":
         Overlay._tell_unwanted = lambda self, _kind, _now: dict.fromkeys(self.strategy.wanted())  # type: ignore[method-assign,assignment]

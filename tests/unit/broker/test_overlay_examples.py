@@ -1,76 +1,75 @@
-"""Examples worked out by hand from the papers: which messages cross which links, for each routing algorithm."""
+"""Trees of broker cores in memory: the examples from the papers, cut links, restarts, service and refresh."""
+
+from collections import Counter
+from collections.abc import Mapping
 
 import mqtt5
 import pytest
 
 from broker.core.handle_subscribe import _enter
+from broker.core.link import KINDS
 from broker.core.subscriptions import Subscription
 from tests.core_client import FOREVER_S, NS_PER_S
 from tests.core_network import Network
-
-MUEHL = {"R": None, "B1": "R", "B2": "B1", "B3": "B1", "B4": "B1"}
-BINARY = {f"n{i}": f"n{(i - 1) // 2}" if i else None for i in range(15)}  # four levels; leaves n7 ... n14
-
-
-def test_illustration_of_muehl_identity() -> None:
-    """C1 at B2 subscribes: entries at B1 and R. C2 at B3 subscribes to the same: it ends at B1. C3 publishes at B4."""
-    network = Network(MUEHL)
-    c1, c2, c3 = network.client("B2", "C1"), network.client("B3", "C2"), network.client("B4", "C3")
-    for client in (c1, c2, c3):
-        client.connect()
-    c1.subscribe("f")
-    assert network.sent("subscribe") == {"B2>B1": 1, "B1>R": 1}
-    assert network.entries("R") == {"B1": ["f"]}
-    c2.subscribe("f")
-    assert network.sent("subscribe") == {"B2>B1": 1, "B3>B1": 1, "B1>R": 1}
-    assert network.entries("B1") == {"B2": ["f"], "B3": ["f"]}
-    c3.publish("f", b"n")
-    assert network.sent("notification") == {"B4>B1": 1, "B1>R": 1, "B1>B2": 1, "B1>B3": 1}
-    assert (c1.payloads(), c2.payloads(), c3.payloads()) == ([b"n"], [b"n"], [])
-
-
-def test_illustration_of_muehl_simple_and_flooding() -> None:
-    for routing, control, notifications in (
-        ("simple", {"B2>B1": 1, "B3>B1": 1, "B1>R": 2}, {"B4>B1": 1, "B1>R": 1, "B1>B2": 1, "B1>B3": 1}),
-        ("flooding", {}, {"B4>B1": 1, "B1>R": 1, "B1>B2": 1, "B1>B3": 1}),
-    ):
-        network = Network(MUEHL, routing=routing)
-        c1, c2, c3 = network.client("B2", "C1"), network.client("B3", "C2"), network.client("B4", "C3")
-        for client in (c1, c2, c3):
-            client.connect()
-        c1.subscribe("f")
-        c2.subscribe("f")
-        assert network.sent("subscribe") == control
-        c3.publish("f", b"n", qos=1)
-        assert network.sent("notification") == notifications
-        assert (c1.payloads(), c2.payloads()) == ([b"n"], [b"n"])
-
-
-@pytest.mark.parametrize(
-    ("leaves", "subscriptions", "notifications"),
-    [(["n7"], 3, 3), (["n7", "n8", "n11"], 7, 7), (["n7", "n8", "n9"], 6, 6)],
+from tests.overlay_examples import (
+    BINARY,
+    FLOOD,
+    ILLUSTRATION,
+    MUEHL,
+    MUEHL_CLIENTS,
+    STATIC,
+    TOPIC,
+    Counts,
+    Crossing,
+    Step,
+    play,
 )
-def test_static_example_of_van_vliet(leaves: list[str], subscriptions: int, notifications: int) -> None:
-    network = Network(BINARY)
-    subscribers = [network.client(leaf, f"c{leaf}") for leaf in leaves]
-    for subscriber in subscribers:
-        subscriber.connect()
-        subscriber.subscribe("t")
-    publisher = network.client("n0", "p")
-    publisher.connect()
-    publisher.publish("t", b"x")
-    assert sum(network.sent("subscribe").values()) == subscriptions
-    assert sum(network.sent("notification").values()) == notifications
-    assert [subscriber.payloads() for subscriber in subscribers] == [[b"x"]] * len(leaves)
+
+
+class Cores:
+    """The clients of an example on a network in memory."""
+
+    def __init__(self, network: Network, clients: Mapping[str, str]) -> None:
+        self._network = network
+        self._clients = {client: network.client(node, client) for client, node in clients.items()}
+        for client in self._clients.values():
+            client.connect()
+
+    def do(self, step: Step, payload: bytes, qos: int) -> None:
+        client = self._clients[step.client]
+        if step.verb == "subscribe":
+            client.subscribe(TOPIC)
+        elif step.verb == "unsubscribe":
+            client.send_unsubscribe(TOPIC)
+        else:
+            client.publish(TOPIC, payload, qos)
+
+    def counts(self) -> Counts:
+        network = self._network
+        sent = {Crossing(kind, link): count for kind in KINDS for link, count in network.sent(kind).items()}
+        entries = {node: sum(map(len, network.entries(node).values())) for node in network.nodes}
+        return Counts(Counter(sent), +Counter(entries))
+
+    def received(self) -> dict[str, list[bytes]]:
+        return {name: client.payloads() for name, client in self._clients.items()}
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("routing", ILLUSTRATION)
+def test_illustration_of_muehl(routing: str, qos: int) -> None:
+    """C1 at B2 subscribes: entries at B1 and R. C2 at B3 subscribes to the same: it ends at B1. C3 publishes at B4."""
+    play(Cores(Network(MUEHL, routing=routing), MUEHL_CLIENTS), ILLUSTRATION[routing], qos)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("situation", STATIC)
+def test_static_example_of_van_vliet(situation: str, qos: int) -> None:
+    example = STATIC[situation]
+    example.play(Cores(Network(BINARY), example.clients), qos)
 
 
 def test_static_example_of_van_vliet_flooding_sends_14() -> None:
-    network = Network(BINARY, routing="flooding")
-    publisher = network.client("n0", "p")
-    publisher.connect()
-    publisher.publish("t", b"x")
-    assert sum(network.sent("notification").values()) == 14
-    assert network.sent("subscribe") == {}
+    FLOOD.play(Cores(Network(BINARY, routing="flooding"), FLOOD.clients), 0)
 
 
 def test_unsubscription_travels_when_the_last_is_gone() -> None:
@@ -218,22 +217,40 @@ def test_refresh_mends_corrupted_tables_within_three_periods(routing: str) -> No
     assert network.entries("a") == {}
 
 
-def test_service_at_a_link_resumes_where_a_cut_interrupted_it() -> None:
-    """4 s of service; cut after 3 s, joined after 10 more: the message arrives 1 s later."""
+def test_service_at_a_link_goes_on_while_it_is_cut() -> None:
+    """4 s of service for each of two messages; cut after 3 s, joined after 4 more: the first has been served and waited."""
     network = Network({"a": None, "b": "a"}, service_link=lambda: 4 * NS_PER_S)
     publisher, subscriber = network.client("b", "p"), network.client("a", "s")
     publisher.connect()
     subscriber.connect()
     subscriber.subscribe("t")
     publisher.publish("t", b"x", qos=1)
+    publisher.publish("t", b"y", qos=1)
     network.wait(3)
     network.cut("b")
-    network.wait(10)
+    network.wait(4)
     network.join("b")
+    assert subscriber.payloads() == [b"x"]
     network.wait(0.9)
     assert subscriber.payloads() == []
     network.wait(0.2)
-    assert subscriber.payloads() == [b"x"]
+    assert subscriber.payloads() == [b"y"]
+
+
+def test_copies_have_service_stages_of_their_own() -> None:
+    """1 s at the input and 1 s at the link for each message; only those of one copy wait for one another."""
+    second = lambda: NS_PER_S  # noqa: E731
+    network = Network({"a": None, "b": "a"}, service_in=second, service_link=second, service_per_copy=True)
+    publisher, subscriber = network.client("b", "p"), network.client("a", "s")
+    publisher.connect()
+    subscriber.connect()
+    subscriber.subscribe("#")
+    for topic in ("copy0/t", "copy0/t", "copy1/t", "class/0000"):
+        publisher.publish(topic, topic.encode(), qos=1)
+    network.wait(3.1)  # b's input, its link, a's input
+    assert sorted(subscriber.payloads()) == [b"class/0000", b"copy0/t", b"copy1/t"]
+    network.wait(1)
+    assert subscriber.payloads() == [b"copy0/t"]
 
 
 @pytest.mark.parametrize(("origin", "target"), [("a", "b"), ("b", "a")])

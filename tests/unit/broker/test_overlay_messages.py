@@ -145,7 +145,7 @@ def test_subscription_made_while_the_link_is_cut_gets_both_sides() -> None:
     assert late.payloads() == [b"2"]
     network.join("c")
     assert late.payloads() == [b"1"]
-    assert network.sent("resync") == {"c>b": 1}
+    assert network.sent("resync") == {"c>b": 1, "b>a": 1}
 
 
 def test_second_subscriber_is_answered_by_its_own_broker() -> None:

@@ -1,0 +1,116 @@
+"""`brokerbed run --on virtual`: the run directory, exact repetition, sweeps, mistakes."""
+
+import filecmp
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.broker.running import COMMAND
+
+RUN_S_MAX = 120
+SMALL = """
+scenario: 1
+name: small
+clock: {warmup: 5s, measure: 20s}
+topology: {tree: regular, arity: 2, depth: 3}
+classes: 5
+subscriptions: {mean_active: 20, lifetime: {mean: 10s}}
+publications: {rate: 20/s}
+service: {broker_in: {mean: 1ms}}
+publishers: [{id: p, broker: b1, topic: t/x, rate: 2/s, on: {mean: 5s}, off: {mean: 2s}}]
+subscribers: [{id: s, broker: b6, topic: 't/#', on: {mean: 5s}, off: {mean: 2s}, session_service: {mean: 10ms}}]
+faults: [{at: 8s, crash: b2, for: 2s}, {every: {mean: 6s}, cut: any, for: {mean: 1s}}]
+"""
+
+
+def run(folder: Path, text: str, *options: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
+    (folder / "s.yaml").write_text(text)
+    return subprocess.run(
+        [COMMAND, "run", "s.yaml", "--on", "virtual", *options],
+        cwd=folder, capture_output=True, text=True, timeout=RUN_S_MAX, check=False,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+    )  # fmt: skip
+
+
+def same(one: Path, other: Path) -> bool:
+    files = sorted(str(it.relative_to(one)) for it in one.rglob("*.parquet"))
+    assert files == sorted(str(it.relative_to(other)) for it in other.rglob("*.parquet"))
+    assert files
+    return filecmp.cmpfiles(one, other, files, shallow=False)[0] == files
+
+
+def test_same_seed_same_log_byte_for_byte(tmp_path: Path) -> None:
+    for out, seed, hash_seed in (("one", "1", "1"), ("two", "1", "2"), ("three", "2", "1")):
+        done = run(tmp_path, SMALL, "--out", out, "--seed", seed, hash_seed=hash_seed)
+        assert done.returncode == 0, done.stderr
+    logs = [tmp_path / out / "latest" / "log" for out in ("one", "two", "three")]
+    assert same(logs[0], logs[1])
+    assert not same(logs[0], logs[2])
+
+
+def test_run_directory_has_what_the_analysis_needs(tmp_path: Path) -> None:
+    done = run(tmp_path, SMALL)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (it for it in (tmp_path / "runs").iterdir() if not it.is_symlink())
+    assert done.stdout.strip() == f"runs/{folder.name}"
+    assert folder.name.startswith("small-virtual-1-")
+    assert (tmp_path / "runs" / "latest").resolve() == folder
+    assert (folder / "scenario.yaml").read_text() == SMALL
+    told = json.loads((folder / "run.json").read_text())
+    assert (told["ground"], told["seed"], told["model_seconds"]) == ("virtual", 1, 20.0)
+    assert told["measured_ns"] == [5_000_000_000, 25_000_000_000]
+    assert told["scenario"]["tree"]["b6"] == "b2"
+    assert sorted(it.name for it in folder.iterdir()) == ["log", "run.json", "scenario.yaml"]
+    parts = sorted(it.name for it in (folder / "log").iterdir())
+    assert parts == [f"broker=b{number}" for number in range(7)] + ["broker=clients"]
+    table = pq.read_table(folder / "log")
+    assert {"published", "sent", "received", "processed", "link_subscribe"} <= set(table["event"].to_pylist())
+    lives = {it for it in table["origin"].to_pylist() if it is not None and it.startswith("b2.")}
+    assert lives == {"b2.1", "b2.2"}  # it crashed once, and published in both lives
+
+
+def test_sweep_is_one_directory_with_points(tmp_path: Path) -> None:
+    done = run(tmp_path, SMALL + "sweep: {routing: [identity, flooding], classes: [5]}\n", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [point["at"]["routing"] for point in told["points"]] == ["identity", "flooding"]
+    for number, point in enumerate(told["points"]):
+        folder = tmp_path / point["run_directory"]
+        assert folder == tmp_path / told["run_directory"] / "points" / str(number)
+        assert json.loads((folder / "run.json").read_text())["scenario"]["routing"] == point["at"]["routing"]
+        assert (folder / "log" / "broker=b0").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [(["--on", "moon"], "--on"), (["--seed", "-1"], "--seed"), (["--seed", "x"], "--seed")]
+)
+def test_mistakes_are_one_line_and_exit_code_2(tmp_path: Path, options: list[str], named: str) -> None:
+    done = run(tmp_path, SMALL, *options)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert named in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_another_broker_changes_nothing_for_the_others(tmp_path: Path) -> None:
+    """The same messages are published at b1 when the tree has one broker more."""
+    found = []
+    for brokers in (3, 4):
+        text = f"""
+scenario: 1
+name: star
+clock: {{measure: 20s}}
+topology: {{tree: star, brokers: {brokers}}}
+publishers: [{{id: p, broker: b1, topic: t, rate: 5/s, on: {{mean: 5s}}, off: {{mean: 5s}}}}]
+publications: {{at: [{{broker: b1, class: 0, rate: 3/s}}]}}
+"""
+        done = run(tmp_path, text, "--out", f"out{brokers}")
+        assert done.returncode == 0, done.stderr
+        table = pq.read_table(tmp_path / f"out{brokers}" / "latest" / "log" / "broker=b1")
+        rows = zip(table["time_ns"].to_pylist(), table["event"].to_pylist(), table["topic"].to_pylist(), strict=True)
+        found.append([row for row in rows if row[1] == "received"])
+    assert found[0] == found[1]
+    assert len(found[0]) > 100

@@ -1,0 +1,98 @@
+"""What clients do: laws of the processes, what is there at time zero, and streams that do not disturb one another."""
+
+import statistics
+from itertools import islice, pairwise, takewhile
+
+import pytest
+
+from clients.workload import NS_PER_S, Duration, Share, churn, on_off, poisson, publications, shares_of, stream
+from orchestrator.scenario import Law
+
+LAWS = [
+    Law(mean="10s"),
+    Law(mean="10s", law="deterministic"),
+    Law(mean="10s", law="uniform"),
+    Law(mean="10s", law="lognormal", cv=0.5),
+]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.law)
+def test_residual_lifetimes_have_the_mean_of_renewal_theory(law: Law) -> None:
+    """E[residual] = E[X^2] / (2 E[X]): 10, 5, 6.67 and 6.25 s."""
+    duration = Duration(law, stream(1, law.law))
+    drawn = [duration.residual_ns() / NS_PER_S for _ in range(40_000)]
+    expected = law.second_moment_s2 / (2 * law.mean_s)
+    assert statistics.fmean(drawn) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.law)
+def test_population_is_stationary_from_the_beginning(law: Law) -> None:
+    """Little's law at every moment, also at time zero: 3 per second, for 10 s each, are 30."""
+    counts: dict[int, list[int]] = {second: [] for second in (0, 1, 5, 20)}
+    for seed in range(300):
+        changes = list(
+            takewhile(lambda it: it.time_ns <= 20 * NS_PER_S, churn([Share(0.3, range(10), law)], stream(seed)))
+        )
+        for second, found in counts.items():
+            found.append(sum(1 if it.is_subscribed else -1 for it in changes if it.time_ns <= second * NS_PER_S))
+    for second, found in counts.items():
+        assert statistics.fmean(found) == pytest.approx(30, abs=4 * (30 / 300) ** 0.5), second
+        assert statistics.variance(found) == pytest.approx(30, rel=0.35), second  # Poisson, whatever the law
+
+
+def test_slots_tell_equal_subscriptions_apart() -> None:
+    active: set[tuple[int, int]] = set()
+    last_ns = 0
+    for change in islice(churn([Share(1.0, range(3), LAWS[0])], stream(7)), 5000):
+        key = change.class_number, change.slot
+        assert (key in active) != change.is_subscribed
+        active ^= {key}
+        assert change.time_ns >= last_ns
+        last_ns = change.time_ns
+    most = max(slot for _, slot in active)
+    assert most < 40  # free slots are used again
+
+
+def test_rates_and_classes_of_publications() -> None:
+    shares = [Share(1.0, range(4)), Share(6.0, (9,))]
+    found = list(takewhile(lambda it: it[0] < 2000 * NS_PER_S, publications(shares, stream(3))))
+    assert len(found) / 2000 == pytest.approx(10, rel=0.03)
+    of_nine = sum(number == 9 for _, number in found)
+    assert of_nine / len(found) == pytest.approx(0.6, abs=0.02)
+    assert {number for _, number in found} == {0, 1, 2, 3, 9}
+
+
+def test_poisson_gaps_are_exponential() -> None:
+    times = list(islice(poisson(4.0, stream(5)), 20_000))
+    gaps = [(after - before) / NS_PER_S for before, after in pairwise(times)]
+    assert statistics.fmean(gaps) == pytest.approx(0.25, rel=0.03)
+    assert statistics.stdev(gaps) == pytest.approx(0.25, rel=0.03)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.law)
+def test_on_off_is_stationary(law: Law) -> None:
+    """On for a third of the time, at time zero and later."""
+    off = Law(mean="20s")
+    is_on = {0: 0, 37: 0}
+    for seed in range(2000):
+        times = list(takewhile(lambda it: it[0] <= 37 * NS_PER_S, on_off(law, off, stream(seed, "x"))))
+        is_on[0] += times[0][1]
+        is_on[37] += times[-1][1]
+    for second, count in is_on.items():
+        assert count / 2000 == pytest.approx(1 / 3, abs=4 * (2 / 9 / 2000) ** 0.5), second
+
+
+def test_streams_are_named_and_independent() -> None:
+    one = [stream(1, "subscriptions", "b1").random() for _ in range(2)]
+    assert one[0] == one[1]
+    others = [stream(1, "subscriptions", "b2"), stream(2, "subscriptions", "b1"), stream(1, "publications", "b1")]
+    assert len({one[0], *(it.random() for it in others)}) == 4
+
+
+def test_shares_of_a_broker() -> None:
+    every = Share(2.0, ())
+    assert shares_of(every, {}, 5) == [Share(2.0, range(5))]
+    own = {3: Share(9.0, (3,)), 1: Share(0.0, (1,))}
+    assert shares_of(every, own, 5) == [Share(2.0, (0, 2, 4)), Share(9.0, (3,))]
+    assert shares_of(None, own, 5) == [Share(9.0, (3,))]
+    assert shares_of(Share(0.0, ()), {}, 5) == []

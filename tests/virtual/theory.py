@@ -1,0 +1,184 @@
+"""Simulations against theory: `python -m tests.virtual.theory` runs all, `make theory-campaign` too. Exit code 1 if one differs.
+
+Each case says how long it is run, so that its standard error is well below what it may differ from the prediction.
+"""
+
+import argparse
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+
+from analysis.predict import predict
+from orchestrator.scenario import Scenario, load
+from tests.virtual.figures import Figures, simulate
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    text: str
+    within: float  # of the expected value
+    metrics: tuple[str, ...] = ()  # headline rows to compare; none: the delay end to end
+    expected: float | None = None  # instead of the prediction
+
+
+RATES = ("table.remote_entries", "rate.notifications", "rate.notifications.additional", "rate.control")
+
+
+def tree(width: int, active: int, publications_per_s: float, measure_s: int, routing: str = "identity") -> str:
+    """Figure 3 of Mühl et al.: 127 brokers, 1000 classes, lifetimes of 60 s."""
+    return f"""
+scenario: 1
+name: t{width}-{active}
+clock: {{warmup: 30s, measure: {measure_s}s}}
+topology: {{tree: levels, brokers: 127, width: {width}}}
+routing: {routing}
+classes: 1000
+subscriptions: {{mean_active: {active}, lifetime: {{mean: 60s}}}}
+publications: {{rate: {publications_per_s}/s}}
+"""
+
+
+def centre(period_s: int, rate: float, measure_s: int, copies: int) -> str:
+    """A subscriber that comes and goes, alone: the ON/OFF centre of Bouloukakis et al., D = 0.125 s."""
+    return f"""
+scenario: 1
+name: centre
+clock: {{warmup: {20 * period_s}s, measure: {measure_s}s}}
+topology: {{tree: line, brokers: 1}}
+publishers: [{{id: p, broker: b0, topic: t, rate: {rate}/s}}]
+subscribers:
+  - {{id: s, broker: b0, topic: t, on: {{mean: {period_s}s}}, off: {{mean: {period_s}s}}, session_service: {{mean: 125ms}}}}
+copies: {copies}
+limits: {{messages: 1000000, bytes: 1GB}}
+"""
+
+
+def table3(rate: float, periods_s: tuple[float, float, float, float], measure_s: int, copies: int) -> str:
+    """Three brokers on the path, 62.5 ms of service everywhere."""
+    on_p, off_p, on_s, off_s = periods_s
+    return f"""
+scenario: 1
+name: table3
+clock: {{warmup: {round(10 * (on_p + off_p + on_s + off_s))}s, measure: {measure_s}s}}
+topology: {{tree: star, brokers: 3}}
+service: {{broker_in: {{mean: 62.5ms}}, link: {{mean: 62.5ms}}}}
+publishers:
+  - {{id: p, broker: b1, topic: t, rate: {rate}/s, on: {{mean: {on_p}s}}, off: {{mean: {off_p}s}}, service: {{mean: 62.5ms}}}}
+subscribers:
+  - {{id: s, broker: b2, topic: t, on: {{mean: {on_s}s}}, off: {{mean: {off_s}s}}, session_service: {{mean: 62.5ms}},
+     service: {{mean: 62.5ms}}}}
+copies: {copies}
+limits: {{messages: 1000000, bytes: 1GB}}
+"""
+
+
+UNEVEN = """
+scenario: 1
+name: uneven
+clock: {warmup: 30s, measure: 20000s}
+topology: {tree: explicit, parents: {r: null, a: r, b: r, c: a, d: a, e: c, f: b, g: f, h: f, i: h}}
+classes: 4
+subscriptions:
+  lifetime: {mean: 10s}
+  at:
+    - {broker: d, class: 0, arrival_rate: 0.2/s}
+    - {broker: e, class: 0, arrival_rate: 0.02/s, lifetime: {mean: 30s}}
+    - {broker: i, class: 0, arrival_rate: 0.05/s, lifetime: {mean: 20s, law: uniform}}
+    - {broker: g, class: 1, arrival_rate: 0.1/s}
+    - {broker: r, class: 1, arrival_rate: 0.3/s}
+    - {broker: c, class: 2, arrival_rate: 0.01/s, lifetime: {mean: 60s}}
+    - {broker: h, class: 3, arrival_rate: 0.08/s, lifetime: {mean: 8s, law: deterministic}}
+    - {broker: a, class: 3, arrival_rate: 0.04/s}
+publications:
+  at:
+    - {broker: e, class: 0, rate: 2/s}
+    - {broker: i, class: 0, rate: 1/s}
+    - {broker: r, class: 1, rate: 3/s}
+    - {broker: d, class: 1, rate: 1/s}
+    - {broker: g, class: 2, rate: 2/s}
+    - {broker: f, class: 3, rate: 4/s}
+"""
+
+
+def cases() -> list[Case]:
+    """The longest first."""
+    found = []
+    for width, within in ((1, 0.03), (8, 0.01), (64, 0.01)):
+        long = 3 if width == 1 else 1
+        found += [
+            Case(f"T{width}, 100 000 subscriptions", tree(width, 100_000, 1000, 400), within, RATES),
+            Case(f"T{width}, 10 000 subscriptions", tree(width, 10_000, 80 / long, 2400), within, RATES),
+            Case(f"T{width}, 1 000 subscriptions", tree(width, 1000, 20 / long, 6000), within, RATES),
+        ]
+    found += [
+        Case("T8, 10 000, simple", tree(8, 10_000, 0, 600, "simple"), 0.01, ("rate.control", "table.remote_entries")),
+        Case("uneven tree", UNEVEN, 0.02, RATES),
+        Case("metro 1", table3(1, (109, 121.5, 146.3, 96), 60_000, 60), 0.02, expected=120.2),
+        Case("metro 2", table3(1, (292.1, 78.7, 155.8, 72.1), 60_000, 60), 0.02, expected=44.8),
+        Case("degraded", table3(2, (1, 1, 1.5, 1.5), 4000, 20), 0.02, expected=2.641),
+    ]
+    for period_s in (20, 40, 60):
+        for rate, cycles in ((0.05, 3000), (1, 24_000), (2, 60_000), (3, 40_000), (3.5, 60_000)):
+            text = centre(period_s, rate, 2 * period_s * cycles // 40, 40)
+            found.append(Case(f"T = {period_s} s, {rate}/s", text, 0.02 if rate <= 2 else 0.05))
+    return found
+
+
+def scenario_of(text: str) -> Scenario:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "scenario.yaml"
+        file.write_text(text, encoding="utf-8")
+        return load(file).points[0]
+
+
+def differences(case: Case) -> dict[str, tuple[float, float]]:
+    """Measured and expected, by metric."""
+    scenario = scenario_of(case.text)
+    figures = simulate(scenario)
+    prediction = predict(scenario, detail=False)
+    if not case.metrics:
+        delay = fmean(delays(scenario, figures))
+        expected = case.expected if case.expected is not None else prediction.ways[0].end_to_end_s
+        return {"delay.end_to_end": (delay, expected)}
+    measured = figures.headline()
+    return {
+        row.metric: (measured[row.metric], row.predicted)
+        for row in prediction.rows
+        if row.metric in case.metrics and not row.labels and row.predicted is not None
+    }
+
+
+def delays(scenario: Scenario, figures: Figures) -> list[float]:
+    publisher, subscriber = scenario.publishers[0], scenario.subscribers[0]
+    copies = range(scenario.copies)
+    ids = [(scenario.copy_of(publisher, copy).id, scenario.copy_of(subscriber, copy).id) for copy in copies]
+    return [delay for pair in ids for delay in figures.end_to_end(*pair)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.virtual.theory", description=__doc__)
+    parser.add_argument("--only", default="", help="cases whose name has this in it")
+    chosen = [case for case in cases() if parser.parse_args().only in case.name]
+    wrong, begun = 0, time.monotonic()
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        jobs = {pool.submit(differences, case): case for case in chosen}
+        for job in as_completed(jobs):
+            case = jobs[job]
+            for metric, (measured, expected) in job.result().items():
+                error = measured / expected - 1
+                wrong += abs(error) > case.within
+                verdict = "differs" if abs(error) > case.within else "agrees"
+                print(f"{time.monotonic() - begun:6.0f} s  {case.name:<28} {metric:<30} {measured:12.4f} "
+                      f"{expected:12.4f} {error:+8.3%}  {verdict}", flush=True)  # fmt: skip
+    print(f"{wrong} of these differ" if wrong else "all agree")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
