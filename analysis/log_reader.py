@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.schema import EVENTS
-from broker.log_record import FIELDS, MAGIC, NAMES_FILE, RECORD, RECORDS_FILE, Kind
+from broker.log_record import FIELDS, MAGIC, NAMES_FILE, NOT_BACK, RECORD, RECORDS_FILE, Kind
 
 _NUMPY = {"q": "<i8", "i": "<i4", "B": "u1"}
 DTYPE = np.dtype([(name, _NUMPY[code]) for name, code in FIELDS])
@@ -115,8 +115,9 @@ def _names(file: Path) -> tuple[list[str], dict[int, list[int]]]:
 
 def _spelt_out(records: np.ndarray, routes: dict[int, list[int]]) -> tuple[np.ndarray, np.ndarray]:
     """One row per event, and the client of each row."""
-    receivers = np.array([len(routes.get(int(route), ())) for route in records["route"]], dtype=np.int64)
     is_routed = records["kind"] == Kind.ROUTED
+    receivers = np.zeros(len(records), dtype=np.int64)
+    receivers[is_routed] = [len(_receivers(record, routes)) for record in records[is_routed]]
     count = records["count"].astype(np.int64)
     rows = np.where(is_routed, count * (1 + receivers), count)
     spelt = np.repeat(records, rows)
@@ -124,12 +125,21 @@ def _spelt_out(records: np.ndarray, routes: dict[int, list[int]]) -> tuple[np.nd
     starts = np.concatenate(([0], np.cumsum(rows)[:-1])) if len(rows) else np.zeros(0, dtype=np.int64)
     for position in np.flatnonzero((count > 1) | is_routed):
         start, n = int(starts[position]), int(count[position])
-        to = routes.get(int(records["route"][position]), []) if is_routed[position] else []
+        to = _receivers(records[position], routes) if is_routed[position] else []
         width = 1 + len(to)
         block = slice(start, start + n * width)
         spelt["sequence"][block] += np.repeat(np.arange(n), width)
         spelt["count"][block] = 1
         if is_routed[position]:
+            spelt["flags"][block] &= ~np.uint8(NOT_BACK)
             spelt["kind"][block] = np.tile([Kind.RECEIVED] + [Kind.SENT] * len(to), n)
             clients[block] = np.tile([int(records["subject"][position]), *to], n)
     return spelt, clients
+
+
+def _receivers(record: np.void, routes: dict[int, list[int]]) -> list[int]:
+    to = routes.get(int(record["route"]), [])
+    if record["flags"] & NOT_BACK:
+        sender = int(record["subject"])
+        return [number for number in to if number != sender]
+    return to

@@ -34,6 +34,7 @@ RECORDS_FILE, NAMES_FILE = "log.{}.records", "log.{}.names"  # each life of a br
 MAGIC = b"brokerbed log 2\n"
 RETAIN, DUPLICATE = 1, 2
 ADDITIONAL = 4  # sent up a link below which nobody subscribes
+NOT_BACK = 16  # `routed`: to all receivers of the route but the one from which it came
 REPLAY = 8  # a retained message for a new subscription of a child
 NAMES_MAX = 200_000  # remembered in memory; the file has all
 
@@ -76,18 +77,18 @@ class Log:
         self.records = bytearray()
         self.names: list[tuple[int, str]] = []
         self.routes: list[tuple[int, tuple[int, ...]]] = []
-        self._numbers: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}
         self._route_numbers: dict[tuple[int, ...], int] = {}
         self._named = 0
         self._routed = 0
 
     def number(self, name: str) -> int:
         """The number of a name, given at its first occurrence."""
-        number = self._numbers.get(name)
+        number = self.numbers.get(name)
         if number is None:
-            if len(self._numbers) >= NAMES_MAX:
-                self._numbers.clear()  # a name that comes again gets another number; both stay valid
-            number = self._numbers[name] = self._named
+            if len(self.numbers) >= NAMES_MAX:
+                self.numbers.clear()  # a name that comes again gets another number; both stay valid
+            number = self.numbers[name] = self._named
             self._named += 1
             self.names.append((number, name))
         return number

@@ -106,7 +106,10 @@ class Broker:
         connection.last_ns = now_ns
         try:
             if isinstance(packet, Run):
-                handle_publish.run_object(self, connection, packet, now_ns)
+                if self.config.service_in is None:
+                    handle_publish.notify(self, connection, packet, now_ns)
+                else:
+                    handle_publish.notify_later(self, connection, packet, now_ns)
             elif isinstance(packet, Published):
                 handle_publish.published(self, connection, packet, now_ns)
             else:
@@ -118,6 +121,7 @@ class Broker:
     def writable(self, connection: Connection, is_writable: bool, now_ns: int) -> None:
         """The client reads too slowly, or reads again."""
         connection.is_blocked = not is_writable
+        connection.look()
         if is_writable and connection.session is not None:
             deliver.pump(self, connection.session, now_ns)
 

@@ -28,6 +28,7 @@ class Connection:
         "is_blocked",
         "is_closing",
         "is_dirty",
+        "is_simple",
         "is_uplink",
         "is_wire",
         "keep_alive_ns",
@@ -63,6 +64,7 @@ class Connection:
         self.keep_alive_ns = 0  # 0: never ends
         self.tag = b"", ""  # on a link: how the identity of the last message began, and its origin
         self.form = V311 if is_wire else OBJECT  # of notifications at QoS 0 in and out
+        self.is_simple = True  # it reads, knows no aliases and takes packets of any size
         self.is_uplink = False  # we are the client, and the other side is our parent
         self.is_dirty = False  # it is in the broker's list of connections with output
         self.is_blocked = False  # the other side does not read fast enough
@@ -74,3 +76,7 @@ class Connection:
         self.inflight_max = 0  # min(our maximum, the client's receive maximum)
         self.packet_bytes_max = PACKET_BYTES_ANY
         self.will: mqtt5.Will | None = None
+
+    def look(self) -> None:
+        """Something has changed that tells whether notifications may just be put out."""
+        self.is_simple = not self.is_blocked and not self.aliases_max and self.packet_bytes_max >= PACKET_BYTES_ANY

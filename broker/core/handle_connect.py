@@ -81,6 +81,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     connection.inflight_max = min(config.inflight_max, packet.receive_max)
     connection.receive_max = overlay.WINDOW if is_link else config.receive_maximum
     connection.aliases_max = min(packet.topic_alias_max, ALIASES_MAX)
+    connection.look()
     if keep_alive_s:
         connection.keep_alive_ns = keep_alive_s * NS_PER_S * 3 // 2  # [MQTT-3.1.2-22]
         broker.at(now_ns + connection.keep_alive_ns, _keep_alive, connection)

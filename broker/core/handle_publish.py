@@ -3,6 +3,7 @@
 The hot path is `run_at_qos0`: consecutive packets to one topic at QoS 0 are passed on as the bytes they came in.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import mqtt5
@@ -29,7 +30,7 @@ from broker.core.run import OBJECT, TAGGED, V5, Run
 from broker.core.session import Delivery, Session
 from broker.core.subscriptions import Route
 from broker.errors import MqttError, ProtocolError
-from broker.log_record import ADDITIONAL, DUPLICATE, RECORD, RETAIN, Kind, Log
+from broker.log_record import ADDITIONAL, DUPLICATE, NOT_BACK, RECORD, RETAIN, Kind, Log
 from broker.mqtt import frames
 from broker.routing.filters import topic_problem
 from broker.values import NS_PER_S, Entry, Message, Published, properties_of
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 NO_MATCHING_SUBSCRIBERS = 0x10
 PACK, ROUTED = RECORD.pack, int(Kind.ROUTED)
+BACK: tuple[Session, ...] = (Session("", None),)  # stands for the sender, to which a notification does not go back
 TOPICS_MAX = 100_000  # topic names remembered as valid
 TAG_BYTES_MAX = 130  # what a message grows by when it gets its identity for a link
 RESERVED_TOPICS = ("$SYS/", "$share/", "$overlay/")  # not for clients to publish to
@@ -53,15 +55,12 @@ def run_at_qos0(
     if run is None:
         frame(broker, connection, data, at, body, stop, now_ns)  # it has properties, or an alias for the topic
         return stop
-    _notify(broker, connection, run, now_ns)
+    notify(broker, connection, run, now_ns)
     return at + len(run.data)
 
 
-def run_object(broker: "Broker", connection: "Connection", run: Run, now_ns: int) -> None:
-    """A notification on a simulated network."""
-    if broker.config.service_in is None:
-        _notify(broker, connection, run, now_ns)
-        return
+def notify_later(broker: "Broker", connection: "Connection", run: Run, now_ns: int) -> None:
+    """... through the emulated service at the input."""
     for message in run.messages(connection.session):
         _accept(broker, connection, message, 0, False, now_ns)
 
@@ -76,7 +75,7 @@ def published(broker: "Broker", connection: "Connection", it: Published, now_ns:
     _accept(broker, connection, message, it.packet_id, it.is_duplicate, now_ns)
 
 
-def _notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) -> None:
+def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) -> None:
     """To all receivers, as it is."""
     session, topic = connection.session, run.topic
     assert session is not None
@@ -85,19 +84,23 @@ def _notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) -
     if not run.origin:
         run.origin, run.sequence = broker.origin, broker.sequence + 1
         broker.sequence += run.count
-    route = broker.subscriptions.route(topic)
+    route = broker.subscriptions.routes.get(topic) or broker.subscriptions.route(topic)
     broker.counters.messages_received += run.count
     skipped = _pass_on(broker, session, route, run, now_ns)
     log = broker.log
     if log is not None:
-        number = route.log_numbers.get(skipped[0] if skipped else None, -1) if len(skipped) < 2 else -1
-        if number < 0:
-            number = _log_route(log, topic, route, skipped)
+        number = route.log_number
+        if number < 0 or (skipped and skipped is not BACK):
+            number = _log_route(log, route, topic, skipped)
+        flags = ADDITIONAL * route.is_additional | NOT_BACK * (skipped is BACK)
+        origin = log.numbers.get(run.origin)
+        if origin is None:
+            origin = log.number(run.origin)
         log.records += PACK(
-            now_ns, run.sequence, log.number(run.origin), session.log_number, route.log_topic, number,
-            run.size - run.payload_at, run.count, ROUTED, 0, 0, ADDITIONAL * route.is_additional,
+            now_ns, run.sequence, origin, session.log_number, route.log_topic, number,
+            run.size - run.payload_at, run.count, ROUTED, 0, 0, flags,
         )  # fmt: skip
-    if route.special or route.groups:
+    if route.has_others:
         for message in run.messages(session):
             _to_special(broker, route, message, now_ns)
 
@@ -154,35 +157,30 @@ def _end_of_tagged(data: bytes, at: int, size: int, tag_end: int, sequence: int)
     return end
 
 
-def _log_route(log: Log, topic: str, route: Route, skipped: list[Session]) -> int:
+def _log_route(log: Log, route: Route, topic: str, skipped: Sequence[Session]) -> int:
     """The log's number for those receivers of a route that got the run."""
     if route.log_topic < 0:
         route.log_topic = log.number(topic)
-    number = log.route(tuple(session.log_number for session in route.plain if session not in skipped))
-    if len(skipped) < 2:
-        route.log_numbers[skipped[0] if skipped else None] = number
-    return number
+    if skipped and skipped is not BACK:
+        return log.route(tuple(session.log_number for session in route.plain if session not in skipped))
+    route.log_number = log.route(tuple(session.log_number for session in route.plain))
+    return route.log_number
 
 
-def _pass_on(broker: "Broker", sender: Session, route: Route, run: Run, now_ns: int) -> list[Session]:
-    """The run to every receiver, in its form; returns who did not get it at once."""
-    skipped: list[Session] = []
+def _pass_on(broker: "Broker", sender: Session, route: Route, run: Run, now_ns: int) -> Sequence[Session]:
+    """The run to every receiver, in its form; returns who did not get it at once, BACK if that is just the sender."""
+    is_back = False
+    others: list[Session] | None = None
     delivered = 0
-    dirty = broker.dirty
-    size, count = run.size, run.count
+    count = run.count
     for session in route.plain:
         if session is sender and session in route.silent:
-            skipped.append(session)
+            is_back = True
             continue
         to = session.connection
-        if (
-            to is None
-            or to.is_blocked
-            or size + TAG_BYTES_MAX > to.packet_bytes_max
-            or session.has_service
-            or to.aliases_max
-        ):
-            skipped.append(session)
+        if to is None or session.has_service or (not to.is_simple and _is_hard(to, run.size)):
+            others = others or []
+            others.append(session)
             for message in run.messages(sender):  # the rare cases, one by one, in the ordinary way
                 deliver(broker, session, Delivery(message, 0, False, ()), now_ns)
             continue
@@ -196,9 +194,15 @@ def _pass_on(broker: "Broker", sender: Session, route: Route, run: Run, now_ns: 
             session.link.sent[NOTIFICATION] += count
         if not to.is_dirty:
             to.is_dirty = True
-            dirty.append(to)
+            broker.dirty.append(to)
     broker.counters.messages_delivered += delivered
-    return skipped
+    if others is None:
+        return BACK if is_back else ()
+    return [*others, sender] if is_back else others
+
+
+def _is_hard(to: "Connection", size: int) -> bool:
+    return to.is_blocked or bool(to.aliases_max) or size + TAG_BYTES_MAX > to.packet_bytes_max
 
 
 def frame(broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int, now_ns: int) -> None:

@@ -300,6 +300,7 @@ class Overlay:
         connection.receive_max = WINDOW
         if packet.max_packet_size is not None:
             connection.packet_bytes_max = packet.max_packet_size
+            connection.look()
         self._broker.at(now_ns + PING_S * NS_PER_S, _ping, connection)
         if self._broker.log is not None:
             self._broker.log.add(now_ns, Kind.CONNECTED, parent.log_number)

@@ -60,7 +60,13 @@ class Target:
 
     def __init__(self, matching: list[Subscription]) -> None:
         """Overlapping subscriptions: one copy, the highest QoS, every identifier (section 3.3.4)."""
-        self.session = matching[0].session
+        first = matching[0]
+        self.session = first.session
+        if len(matching) == 1:
+            self.qos, self.retain_as_published, self.no_local = first.qos, first.retain_as_published, first.no_local
+            self.identifiers: tuple[int, ...] = (first.identifier,) if first.identifier else ()
+            self.own: Target | None = None
+            return
         self.qos = max(it.qos for it in matching)
         self.retain_as_published = any(it.retain_as_published for it in matching)
         self.identifiers = tuple(it.identifier for it in matching if it.identifier)
@@ -95,25 +101,48 @@ class SharedGroup:
 
 
 class Route:
-    """Whom a topic reaches. `plain` receivers get a notification at QoS 0 just as it came."""
+    """Whom a topic reaches. `plain` receivers get a notification at QoS 0 just as it came.
 
-    __slots__ = ("groups", "is_additional", "log_numbers", "log_topic", "plain", "silent", "special", "targets")
+    There is one for every topic in use, and most are asked for their plain receivers only; so it is small, and more is
+    made when it is needed.
+    """
 
-    def __init__(self, targets: list[Target], groups: list[SharedGroup]) -> None:
-        self.targets = targets
+    __slots__ = (
+        "_made", "_matching", "groups", "has_others", "is_additional", "log_number", "log_topic", "plain", "silent",
+        "special",
+    )  # fmt: skip
+
+    def __init__(self, matching: dict["Session", list[Subscription]], groups: tuple[SharedGroup, ...]) -> None:
+        self._matching = tuple(matching.values())
+        self._made: list[Target] | None = None
         self.groups = groups
-        plain = [target for target in targets if not target.identifiers and target.own is None]
-        self.plain = tuple(target.session for target in plain)
-        self.silent = frozenset(target.session for target in plain if target.no_local)  # not for what they published
-        self.special = tuple(target for target in targets if target.identifiers or target.own is not None)
-        parents = sum(target.session.link is not None and target.session.link.is_parent for target in targets)
-        self.is_additional = parents == len(targets) and not groups  # it climbs, but nobody here or below wants it
-        self.log_topic = -1  # numbers in the log, given when first needed
-        self.log_numbers: dict[Session | None, int] = {}  # of those who get it, by the one who does not, if any
+        self.special: tuple[Target, ...] = ()
+        alone = [them[0] for them in self._matching if len(them) == 1 and not them[0].identifier]
+        silent = [it.session for it in alone if it.no_local]
+        plain = [it.session for it in alone]
+        if len(alone) < len(matching):
+            others = [target for target in self.targets if target.session not in plain]
+            plain += [it.session for it in others if not it.identifiers and it.own is None]
+            silent += [it.session for it in others if not it.identifiers and it.own is None and it.no_local]
+            self.special = tuple(it for it in others if it.identifiers or it.own is not None)
+        self.plain = tuple(plain)
+        self.silent = tuple(silent)  # not for what they published
+        self.has_others = bool(self.special or groups)
+        parents = sum(session.link is not None and session.link.is_parent for session in matching)
+        self.is_additional = parents == len(matching) and not groups  # it climbs, but nobody here or below wants it
+        self.log_topic = -1  # numbers in the log, of the topic and of the plain receivers, given when first needed
+        self.log_number = -1
+
+    @property
+    def targets(self) -> list[Target]:
+        """All receivers, with all that matters for messages that are not plain."""
+        if self._made is None:
+            self._made = [Target(them) for them in self._matching]
+        return self._made
 
     @property
     def is_empty(self) -> bool:
-        return not self.targets and not self.groups
+        return not self._matching and not self.groups
 
 
 class _Node:
@@ -135,7 +164,7 @@ class Subscriptions:
         self._is_flooded = is_flooded
         self._exact: dict[str, _Node] = {}
         self._root = _Node()
-        self._routes: dict[str, Route] = {}
+        self.routes: dict[str, Route] = {}  # those that are known; ask route() for others
 
     def add(self, subscription: Subscription) -> None:
         group, topic_filter = split_share(subscription.filter)
@@ -160,11 +189,11 @@ class Subscriptions:
         self._forget(topic_filter)
 
     def route(self, topic: str) -> Route:
-        route = self._routes.get(topic)
+        route = self.routes.get(topic)
         if route is None:
-            if len(self._routes) >= ROUTES_MAX:
-                self._routes.clear()
-            route = self._routes[topic] = self._find(topic)
+            if len(self.routes) >= ROUTES_MAX:
+                self.routes.clear()
+            route = self.routes[topic] = self._find(topic)
         return route
 
     def to_filter(self, topic_filter: str) -> "Iterable[Subscription]":
@@ -174,9 +203,9 @@ class Subscriptions:
 
     def _forget(self, topic_filter: str) -> None:
         if is_wildcard(topic_filter):
-            self._routes.clear()
+            self.routes.clear()
         else:
-            self._routes.pop(topic_filter, None)
+            self.routes.pop(topic_filter, None)
 
     def _find(self, topic: str) -> Route:
         matching: dict[Session, list[Subscription]] = {}
@@ -185,7 +214,7 @@ class Subscriptions:
             for session, subscription in node.subscriptions.items():
                 matching.setdefault(session, []).append(subscription)
             groups.extend(node.groups.values())
-        route = Route([Target(subscriptions) for subscriptions in matching.values()], groups)
+        route = Route(matching, tuple(groups))
         route.is_additional = route.is_additional and not self._is_flooded
         return route
 

@@ -248,9 +248,14 @@ class _Deaf(Wire):
 
     __slots__ = ()
 
-    def send(self, packet: Packet) -> None:
+    def _choose(self) -> None:
+        self.send = self._without_notifications
+        if self.direct is not None:
+            self.direct.append = self.send  # type: ignore[method-assign]
+
+    def _without_notifications(self, packet: Packet) -> None:
         if type(packet) is not Run:
-            super().send(packet)
+            self._loop.soon(self._to.arrived, packet)
 
 
 class _ClientEnd:

@@ -17,23 +17,23 @@ class Loop:
         self.now_ns = 0
         self.done = 0  # events so far
         self._heap: list[tuple[int, int, Action, Any]] = []
-        self._at_once: deque[tuple[Action, Any]] = deque()
+        self.at_once: deque[tuple[Action, Any]] = deque()
         self._set = 0
 
     def at(self, due_ns: int, action: Action, argument: Any) -> None:
         if due_ns <= self.now_ns:
-            self._at_once.append((action, argument))
+            self.at_once.append((action, argument))
             return
         self._set += 1
         heapq.heappush(self._heap, (due_ns, self._set, action, argument))
 
     def soon(self, action: Action, argument: Any) -> None:
         """At this instant, after all that was set for it before."""
-        self._at_once.append((action, argument))
+        self.at_once.append((action, argument))
 
     def run(self, until_ns: int, events_max: int) -> bool:
         """Do what is due up to then, but not more events than that; whether all of it is done."""
-        heap, at_once = self._heap, self._at_once
+        heap, at_once = self._heap, self.at_once
         pop = heapq.heappop
         left = events_max
         while left > 0:

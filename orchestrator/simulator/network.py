@@ -16,6 +16,7 @@ from broker.config import BrokerConfig, Demand
 from broker.core import persist
 from broker.core.broker import Broker
 from broker.core.connection import Connection
+from broker.core.handle_publish import notify
 from broker.core.restore import restore
 from broker.core.run import Run
 from broker.core.store import MemoryStore
@@ -51,28 +52,38 @@ NO_DELAY = Quality()
 class Wire:
     """One direction: what is sent arrives at the other end, in order, later or at once."""
 
-    __slots__ = ("_arrived", "_free_ns", "_held", "_last_ns", "_loop", "_quality", "_soon", "_to", "is_held", "is_open")
+    __slots__ = (
+        "_free_ns", "_held", "_is_instant", "_last_ns", "_loop", "_quality", "_to", "direct", "is_held", "is_open",
+        "send",
+    )  # fmt: skip
 
     def __init__(self, loop: Loop, to: End, quality: Quality) -> None:
         self._loop = loop
-        self._soon = loop.soon
-        self._arrived = to.arrived
         self._to = to
         self._quality = quality
+        self._is_instant = quality is NO_DELAY
         self._free_ns = 0  # the bandwidth is used until then
         self._last_ns = 0  # nothing overtakes what arrives then
         self._held: deque[Packet] = deque()
+        self.direct: _Direct | None = None  # the output that goes straight into this wire, if there is one
         self.is_held = False
         self.is_open = True
+        self._choose()
 
-    def send(self, packet: Packet) -> None:
+    def _choose(self) -> None:
+        """The way that fits: most wires take no time, and then nothing can come between sending and arriving."""
         if self.is_held:
-            self._held.append(packet)
-            return
+            self.send: Callable[[Packet], None] = self._held.append
+        elif self._is_instant:
+            put, arrived = self._loop.at_once.append, self._to.arrived
+            self.send = lambda packet: put((arrived, packet))
+        else:
+            self.send = self._send
+        if self.direct is not None:
+            self.direct.append = self.send  # type: ignore[method-assign]
+
+    def _send(self, packet: Packet) -> None:
         quality = self._quality
-        if quality is NO_DELAY:
-            self._soon(self._arrived, packet)  # at this very instant nothing can come between
-            return
         due_ns = self._loop.now_ns
         if quality.bit_per_s is not None:
             self._free_ns = max(due_ns, self._free_ns) + round(8 * _size(packet) * NS_PER_S / quality.bit_per_s)
@@ -88,11 +99,16 @@ class Wire:
         elif self.is_open:
             self._to.arrived(packet)
 
+    def hold(self) -> None:
+        self.is_held = True
+        self._choose()
+
     def release(self) -> None:
         self.is_held = False
-        if not self.is_open:
-            self._soon(self._tell, None)
         held, self._held = self._held, deque()
+        self._choose()
+        if not self.is_open:
+            self._loop.soon(self._tell, None)
         for packet in held:
             self.send(packet)
 
@@ -102,7 +118,7 @@ class Wire:
             self.is_open = False
             self._held.clear()
             if not self.is_held:
-                self._soon(self._tell, None)
+                self._loop.soon(self._tell, None)
 
     def _tell(self, _: None) -> None:
         self._to.broken()
@@ -137,6 +153,7 @@ class Host:
         self.lives = 0
         self.is_up = False
         self.is_paused = False
+        self.is_plain = False  # notifications need no more than being passed on
         self.serving = 0  # which life it is in, while it is up and not paused
         self.acknowledges_first = False  # a fault planted on purpose: output before storing
         self.ups: list[Callable[[], None]] = []  # to be called when it is up (again)
@@ -145,16 +162,17 @@ class Host:
         self._commit_ns = commit_ns
         self._is_committing = False
         self._timer_ns: int | None = None
-        self._timers_seen = -1  # how many timers the broker had set when we looked last
+        self.timers_seen = -1  # how many timers the broker had set when we looked last
         self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()  # while it is paused
         self.log = Log() if write_log is not None else None
 
     def start(self) -> None:
         self.lives += 1
-        self.is_up, self._is_committing, self._timer_ns, self._timers_seen = True, False, None, -1
+        self.is_up, self._is_committing, self._timer_ns, self.timers_seen = True, False, None, -1
         self.serving = 0 if self.is_paused else self.lives
         if self._write_log is not None:
             self.log = Log()
+        self.is_plain = self.store is None and self._config(self.lives).service_in is None
         self.broker = Broker(self._config(self.lives), self.log, is_durable=self.store is not None)
         if self.store is not None:
             restore(self.broker, self.store.load(), self.loop.now_ns)
@@ -174,8 +192,8 @@ class Host:
             connection.driver.out.close()
 
     def close_log(self) -> None:
-        if self._write_log is not None and self.log is not None and self.is_up:
-            self._write_log(self.name, self.lives, self.log)
+        if self.is_up:
+            self.write_log()
 
     def pause(self, is_paused: bool) -> None:
         """As SIGSTOP and SIGCONT do."""
@@ -205,11 +223,11 @@ class Host:
                 self.loop.at(self.loop.now_ns + self._commit_ns, self._committed, self.lives)
         if (broker.dirty or broker.ending) and (not self._is_committing or self.acknowledges_first):
             self._write()
-        if broker.timers_set != self._timers_seen:
+        if broker.timers_set != self.timers_seen:
             self._set_timer()
 
     def _set_timer(self) -> None:
-        self._timers_seen = self.broker.timers_set
+        self.timers_seen = self.broker.timers_set
         due_ns = self.broker.deadline_ns
         if due_ns is not None and (self._timer_ns is None or due_ns < self._timer_ns):
             self._timer_ns = due_ns
@@ -236,7 +254,9 @@ class Host:
             for connection in ending:
                 connection.driver.close()
                 broker.lost(connection, self.loop.now_ns)
-        if self._write_log is not None and self.log is not None and len(self.log.records) > LOG_BYTES:
+
+    def write_log(self, bytes_min: int = 0) -> None:
+        if self._write_log is not None and self.log is not None and len(self.log.records) >= bytes_min:
             self._write_log(self.name, self.lives, self.log)
 
     def _timer(self, set_for: tuple[int, int]) -> None:
@@ -252,30 +272,58 @@ class Host:
             self._set_timer()
 
 
-LOG_BYTES = 1 << 20  # kept in memory before they are written
+class _Direct(list[Any]):
+    """The output of a connection whose broker has nothing to store first: what is put out is sent at once."""
+
+    __slots__ = ("append",)
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__()
+        self.append = wire.send  # type: ignore[method-assign]
+        wire.direct = self
 
 
 class Socket:
     """A broker's end of a connection."""
 
-    __slots__ = ("_gone", "_host", "_life", "connection", "out")
+    __slots__ = ("_gone", "_host", "_life", "_out", "connection")
 
     def __init__(self, host: Host, peer: str = "", gone: Callable[[], None] | None = None) -> None:
         """`gone` is called when the broker has no such connection any more, whoever ended it."""
         self._host = host
         self._life = host.lives
         self._gone = gone
-        self.out: Wire
+        self._out: Wire
         self.connection: Connection = host.broker.opened(host.loop.now_ns, is_wire=False, peer=peer)
         self.connection.driver = self
 
+    @property
+    def out(self) -> Wire:
+        return self._out
+
+    @out.setter
+    def out(self, wire: Wire) -> None:
+        self._out = wire
+        if self._host.store is None:
+            self.connection.output = _Direct(wire)
+            self.connection.is_dirty = True  # it never has output that waits
+
     def arrived(self, packet: Packet) -> None:
-        host = self._host
-        if host.serving == self._life:
-            host.broker.received_packet(self.connection, packet, host.loop.now_ns)
-            host.flush()
-        elif host.is_paused:
-            host.do(self.arrived, packet)
+        host, connection = self._host, self.connection
+        if host.serving != self._life:
+            if host.is_paused:
+                host.do(self.arrived, packet)
+            return
+        broker = host.broker
+        if type(packet) is Run and host.is_plain:  # the shortest way for what is most frequent
+            if not connection.is_closing:
+                connection.last_ns = host.loop.now_ns
+                notify(broker, connection, packet, host.loop.now_ns)
+            if broker.timers_set == host.timers_seen:
+                return
+        else:
+            broker.received_packet(connection, packet, host.loop.now_ns)
+        host.flush()
 
     def broken(self) -> None:
         host = self._host
@@ -360,7 +408,7 @@ class Uplink:
             return
         for way, end in zip(("up", "down"), self._ends, strict=True):
             if way in self._held:
-                end.out.is_held = True
+                end.out.hold()
             elif end.out.is_held:
                 end.out.release()
 

@@ -23,6 +23,7 @@ NS_PER_S = 1_000_000_000
 STARTS_NS, CONNECT_NS, SUBSCRIBE_NS = -10 * NS_PER_S, -8 * NS_PER_S, -5 * NS_PER_S
 DRAIN_NS = 60 * NS_PER_S  # at most, after the measured time
 GC_ALLOCATIONS = 100_000  # between two looks for garbage in circles, of which there is little
+LOG_BYTES = 1 << 18  # kept in memory, of each broker, before they are written
 SLICE_EVENTS = 20_000  # between two looks at the progress
 CLIENTS = "clients"  # the name under which clients log
 UNLIMITED = 1 << 40
@@ -128,6 +129,9 @@ class Simulation:
     def _run_until(self, until_ns: int, progress: Callable[[float], None] = lambda _: None) -> None:
         while not self.loop.run(until_ns, SLICE_EVENTS):
             progress(self.loop.now_ns / self.end_ns)
+            for host in self.hosts.values():
+                if host.is_up:
+                    host.write_log(LOG_BYTES)
 
     def close_logs(self) -> None:
         for host in self.hosts.values():

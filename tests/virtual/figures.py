@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from broker.log_record import ADDITIONAL, FIELDS, REPLAY, Kind, Log
+from broker.log_record import ADDITIONAL, FIELDS, NOT_BACK, REPLAY, Kind, Log
 from orchestrator.scenario import Scenario
 from orchestrator.simulator.simulation import CLIENTS, Simulation
 
@@ -61,7 +61,8 @@ class Figures:
 
     def _rates(self, rows: np.ndarray, known: _Names) -> None:
         routed = rows[(rows["kind"] == Kind.ROUTED) & (rows["route"] >= 0)]
-        crossings = routed["count"] * known.links_of_route[routed["route"]]
+        is_back = ((routed["flags"] & NOT_BACK) != 0) & known.is_link[routed["subject"]]
+        crossings = routed["count"] * (known.links_of_route[routed["route"]] - is_back)
         is_additional = (routed["flags"] & ADDITIONAL) != 0
         sent = rows[(rows["kind"] == Kind.SENT) & ((rows["flags"] & REPLAY) == 0)]
         sent = sent[known.is_link[sent["subject"]]]
