@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.brokers import MOSQUITTO, OURS, Broker, BrokerError, only_present, running, stop_on_sigterm
-from bench.load import LoadError, connect, measure
+from bench.clients import LoadError, connect
+from bench.load import measure
 
 CONNECTIONS = 5000
 FEW, MANY = 10, 100_000  # subscriptions

@@ -13,10 +13,11 @@ The broker `relay` (bench/relay.py) is run only when it is named: it shows the m
 import argparse
 import statistics
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from bench.brokers import AMQTT, MOSQUITTO, OURS, RELAY, Broker, BrokerError, only_present, running, stop_on_sigterm
-from bench.load import PAYLOAD, WINDOW_MESSAGES, WORKLOADS, LoadError, Result, measure
+from bench.clients import PAYLOAD, LoadError
+from bench.load import WINDOW_MESSAGES, WORKLOADS, Result, measure
 
 RUNS_MAX = 100
 SECONDS_MAX = 60
@@ -34,6 +35,7 @@ WAITED_MAX = 0.1  # of the time; more, and the figure is also that of other prog
 SATURATED = 0.85  # of a core; a broker that used less waited for the load generator
 
 Results = dict[tuple[str, str], list[Result]]
+PAIRS = {"ours/Mosquitto": (OURS.name, MOSQUITTO.name)}  # ratios that are shown, by their title
 RunOnce = Callable[[str, Broker, float], Result]  # a workload, a broker, seconds
 
 
@@ -62,7 +64,7 @@ def collect(
 
 def report(results: Results, workloads: list[str], brokers: list[Broker]) -> None:
     names = [broker.name for broker in brokers]
-    print(f"\n{'':46}", *(f"{name:>12}" for name in names), f"{'ours/Mosquitto':>15}")
+    header("", names)
     for workload in workloads:
         if workload == "round-trip":
             row(f"{TITLES[workload]}: p50, us", medians(results, workload, names, "p50_us"))
@@ -95,11 +97,18 @@ def medians(results: Results, workload: str, names: list[str], field: str) -> di
     return {name: statistics.median(each) if each else None for name, each in values.items()}
 
 
-def row(title: str, figures: dict[str, float | None]) -> None:
-    ours, theirs = figures.get(OURS.name), figures.get(MOSQUITTO.name)
-    ratio = f"{ours / theirs:.2f}" if ours is not None and theirs else "-"
+def header(title: str, names: list[str], pairs: Iterable[str] = PAIRS) -> None:
+    print(f"\n{title:46}", *(f"{name:>12}" for name in names), *(f"{pair:>15}" for pair in pairs))
+
+
+def row(title: str, figures: dict[str, float | None], pairs: Mapping[str, tuple[str, str]] = PAIRS) -> None:
+    ratios = (_ratio(figures.get(ours), figures.get(theirs)) for ours, theirs in pairs.values())
     shown = ("-" if it is None else f"{it:,.0f}" if it >= 100 else f"{it:.2f}" for it in figures.values())
-    print(f"{title:46}", *(f"{it:>12}" for it in shown), f"{ratio:>15}")
+    print(f"{title:46}", *(f"{it:>12}" for it in shown), *(f"{it:>15}" for it in ratios))
+
+
+def _ratio(ours: float | None, theirs: float | None) -> str:
+    return f"{ours / theirs:.2f}" if ours is not None and theirs else "-"
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 A broker keeps its files in a folder that goes with it. Only the process that was started here is ended.
 """
 
+import getpass
 import http.client
 import importlib.util
 import shutil
@@ -15,11 +16,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from bench import packets
-from bench.load import HOST, ROOT
+from bench.clients import HOST
+from bench.load import ROOT
 
 START_S_MAX = 15  # a Python broker on a busy machine needs a second or two
 STOP_S_MAX = 10  # then it is killed
@@ -57,13 +60,14 @@ class Running:
     port: int
 
 
-def _ours(ports: Ports, folder: Path) -> list[str]:
+def _ours(ports: Ports, folder: Path, durability: str = "process") -> list[str]:
     """With --data its message log is on."""
     command = [str(Path(sys.prefix) / "bin" / "brokerbed"), "broker", "--port", str(ports.mqtt), "--data", str(folder)]
     if ports.metrics:
         command += ["--metrics-port", str(ports.metrics)]
     if ports.parent:
         command += ["--parent", f"{HOST}:{ports.parent}"]
+    command += ["--durability", durability]
     return [*command, "--name", f"port{ports.mqtt}", "--routing", "identity"]
 
 
@@ -79,14 +83,20 @@ def _mosquitto_path() -> str | None:
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 
-def _mosquitto(ports: Ports, folder: Path) -> list[str]:
-    """Nothing is written to disk or logged, and no limit is below the window of the workloads."""
+def _mosquitto(ports: Ports, folder: Path, persistence: str = "persistence false\n") -> list[str]:
+    """Nothing is logged, or written to disk unless told so, and no limit is below the window of the workloads."""
     configuration = folder / "mosquitto.conf"
     configuration.write_text(
-        f"listener {ports.mqtt} {HOST}\nallow_anonymous true\npersistence false\nlog_type none\n"
+        f"listener {ports.mqtt} {HOST}\nallow_anonymous true\n{persistence}log_type none\n"
         "max_queued_messages 0\nmax_inflight_messages 1000\nset_tcp_nodelay true\n" + _bridge(ports)
     )
     return [_mosquitto_path() or "mosquitto", "-c", str(configuration)]
+
+
+def _mosquitto_saving(ports: Ports, folder: Path) -> list[str]:
+    """It saves as soon as something has changed. Started by root, it would be another user, who may not write there."""
+    saving = "persistence true\nautosave_on_changes true\nautosave_interval 1\n"
+    return _mosquitto(ports, folder, f"{saving}persistence_location {folder}/\nuser {getpass.getuser()}\n")
 
 
 def _bridge(ports: Ports) -> str:
@@ -124,7 +134,12 @@ def _relay(ports: Ports, _: Path) -> list[str]:
 
 
 OURS = Broker("brokerbed", _ours, _ours_missing, has_metrics=True)
+OURS_PROCESS, OURS_DISK, OURS_MEMORY = (
+    Broker(durability, partial(_ours, durability=durability), _ours_missing)
+    for durability in ("process", "disk", "memory")
+)
 MOSQUITTO = Broker("mosquitto", _mosquitto, _mosquitto_missing)
+MOSQUITTO_SAVING = Broker("mosquitto+db", _mosquitto_saving, _mosquitto_missing)
 AMQTT = Broker("amqtt", _amqtt, _amqtt_missing, levels=(packets.LEVEL_311,))
 RELAY = Broker("relay", _relay, lambda: None)
 
@@ -140,6 +155,18 @@ def running(broker: Broker, metrics: bool = False, parent: int | None = None) ->
             yield Running(broker, process.pid, ports.mqtt)
         finally:
             _stop(process)
+
+
+@contextmanager
+def kept(broker: Broker, folder: Path) -> Iterator[Running]:
+    """The broker, just started on what a former life has left in the folder; it is killed and leaves its own."""
+    ports = Ports(*_free_ports(1))
+    process = _launch(broker, ports, folder, folder / "stderr")
+    try:
+        yield Running(broker, process.pid, ports.mqtt)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def only_present(brokers: list[Broker]) -> list[Broker]:
@@ -167,10 +194,7 @@ def _start(broker: Broker, folder: Path, metrics: bool, parent: int | None) -> t
         ports = Ports(mqtt, spare if metrics else None, parent)
         data = folder / str(ports.mqtt)
         data.mkdir()
-        with said.open("wb") as output:
-            process = subprocess.Popen(
-                broker.command(ports, data), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
+        process = _launch(broker, ports, data, said)
         try:
             if _answers(process, ports.mqtt):
                 return process, ports
@@ -180,6 +204,13 @@ def _start(broker: Broker, folder: Path, metrics: bool, parent: int | None) -> t
         _stop(process)
     last_words = said.read_text(errors="replace").strip()[-ERROR_CHARACTERS_MAX:]
     raise BrokerError(f"{broker.name} did not start: {last_words or 'it said nothing'}")
+
+
+def _launch(broker: Broker, ports: Ports, data: Path, said: Path) -> subprocess.Popen[bytes]:
+    with said.open("wb") as output:
+        return subprocess.Popen(
+            broker.command(ports, data), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
 
 
 def _answers(process: subprocess.Popen[bytes], port: int) -> bool:

@@ -2,7 +2,8 @@
 
 `python -m bench.load WORKLOAD --port PORT` loads the broker on that port and prints one JSON object; `measure` does so
 from another program. A closed loop keeps a window of messages under way: what the subscribers have received (and, with
-QoS 1, what the broker has acknowledged) lets the publishers send again. So a broker is kept busy and never flooded.
+QoS 1 and 2, what the broker has acknowledged) lets the publishers send again. So a broker is kept busy and never
+flooded. Durable clients have sessions that stay; one that is offline gets its messages after all have been published.
 In a tree the publisher has another broker than the subscriber; it begins when messages find their way.
 
 Nothing is encoded or decoded while it measures. Publishers send slices of a buffer of ready packets. Topic and payload
@@ -16,39 +17,42 @@ import json
 import os
 import select
 import socket
-import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from bench import packets
+from bench.clients import (
+    AFTERWARDS_S,
+    PAYLOAD,
+    STALL_S,
+    Handshakes,
+    Inflow,
+    LoadError,
+    connect,
+    drain,
+    finish_handshake,
+    first_message,
+    subscribe,
+)
 
-HOST = "127.0.0.1"
-PAYLOAD = bytes(range(64))
 WINDOW_MESSAGES = 1000
-STALL_S = 10  # nothing for so long is a loss: the slowest broker here delivers thousands a second
 DRAIN_S_MAX = 60  # for what is under way when the time is up: 50 000 deliveries take the slowest broker a few seconds
 NAP_S = 0.0005  # before each receipt, or a broker that writes message by message spends half its time waking us up
 WARM_UP_S = 0.2  # fills caches and opens TCP windows
-AFTERWARDS_S = 0.05  # to see whether more arrives than was published
 SET_UP_S_MAX = 120  # for 100 000 subscriptions; all else takes milliseconds
-BUFFER_BYTES = 1 << 20  # more than a window of messages
 CYCLE_MESSAGES = 50_000  # ready packets where they differ: a multiple of every batch, below the 65 535 packet ids
-FILTERS_PER_PACKET = 100  # in one SUBSCRIBE: well below every broker's packet limit
 BYSTANDERS = 10  # connections that share the subscriptions nobody publishes to
 PROBE_S = 0.05  # a tree may need so long to take a message across; a link that was too early is dialled again
 PROBES_MAX = 400
 LAST_PROBE = b"last"
+MESSAGES_MAX = 1 << 40  # in effect none
 ROUND_TRIPS_MAX = 1_000_000  # bounds the list of samples
 ROOT = Path(__file__).parents[1]
-
-
-class LoadError(Exception):
-    """The broker lost, repeated or held back messages, or refused a client."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +66,15 @@ class Workload:
     window: int = WINDOW_MESSAGES
     batch: int = 100
     topics: int = 1
+    nap_s: float = NAP_S
+    is_durable: bool = False  # sessions stay
+    offline: int = 0  # messages at most that are published before the subscriber connects
 
     def __post_init__(self) -> None:
         assert self.qos == 0 or self.publishers == 1  # acknowledgements of several would need a window each
+        assert self.qos < 2 or self.level == packets.LEVEL_311  # in MQTT 5 handshakes have no constant length
         assert CYCLE_MESSAGES % self.batch == 0
+        assert self.offline % self.batch == 0
         assert CYCLE_MESSAGES <= packets.PACKET_ID_MAX
         assert 1 <= self.topics <= CYCLE_MESSAGES
 
@@ -81,6 +90,10 @@ WORKLOADS = {
     "mixed": Workload(topics=100),
     "mixed-v5": Workload(topics=100, level=packets.LEVEL_5),
     "many-topics": Workload(topics=CYCLE_MESSAGES),
+    "durable-20": Workload(qos=1, window=20, batch=10, nap_s=0, is_durable=True),
+    "durable-100": Workload(qos=1, window=100, batch=50, nap_s=0, is_durable=True),
+    "durable-qos2": Workload(qos=2, window=20, batch=10, nap_s=0, is_durable=True),
+    "durable-offline": Workload(qos=1, window=100, batch=50, nap_s=0, is_durable=True, offline=20_000),
 }
 
 
@@ -94,10 +107,15 @@ class Result:
     broker_waited_s: float  # it wanted a core and others had them
     p50_us: float | None = None
     p99_us: float | None = None
+    drain_s: float | None = None  # until a subscriber that was offline had received everything
 
     @property
     def deliveries_per_s(self) -> float:
         return self.deliveries / self.seconds
+
+    @property
+    def drained_per_s(self) -> float | None:
+        return self.deliveries / self.drain_s if self.drain_s else None
 
     @property
     def cpu_us_per_delivery(self) -> float:
@@ -129,61 +147,6 @@ def measure(
     return Result(**json.loads(done.stdout))
 
 
-def connect(port: int, client_id: str, level: int = packets.LEVEL_311) -> socket.socket:
-    """A connected client. Its time-outs are the kernel's: Python's own would cost a poll for every call."""
-    client = socket.create_connection((HOST, port), timeout=STALL_S)
-    client.settimeout(None)
-    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-        client.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", STALL_S, 0))
-    client.sendall(packets.connect(client_id, level))
-    answer = packets.read_packet(client)
-    if answer[0] >> 4 != packets.CONNACK or answer[3]:
-        raise LoadError(f"the broker refused a connection: {answer.hex(' ')}")
-    return client
-
-
-def subscribe(client: socket.socket, filters: Sequence[str], qos: int = 0, level: int = packets.LEVEL_311) -> None:
-    for first in range(0, len(filters), FILTERS_PER_PACKET):
-        some = filters[first : first + FILTERS_PER_PACKET]
-        client.sendall(packets.subscribe(1, some, qos, level))
-        answer = packets.read_packet(client)
-        if answer[0] >> 4 != packets.SUBACK or max(answer[-len(some) :]) >= packets.REFUSED:
-            raise LoadError(f"the broker refused a subscription to {some[0]}: {answer[:20].hex(' ')}")
-
-
-class Inflow:
-    """What one connection receives, counted in messages into its place of a list that all share."""
-
-    def __init__(self, client: socket.socket, size: int, counts: list[int], id_offset: int | None) -> None:
-        self.client = client
-        self.size = size
-        self.counts = counts
-        self.place = len(counts)
-        counts.append(0)
-        self.bytes = 0
-        self.id_offset = id_offset  # of PUBLISH packets that want an acknowledgement
-        self.buffer = bytearray(BUFFER_BYTES)
-        self.view = memoryview(self.buffer)
-        self.kept = 0  # bytes of an incomplete PUBLISH, at the beginning of the buffer
-
-    def receive(self) -> None:
-        received = self.client.recv_into(self.view[self.kept :] if self.kept else self.buffer)
-        if not received:
-            raise LoadError("the broker closed a connection")
-        self.bytes += received
-        self.counts[self.place] = self.bytes // self.size
-        if self.id_offset is not None:
-            self._acknowledge(self.kept + received, self.id_offset)
-
-    def _acknowledge(self, filled: int, id_offset: int) -> None:
-        complete = filled - filled % self.size
-        if complete:
-            self.client.sendall(packets.acknowledgements(self.buffer[:complete], self.size, id_offset))
-            self.buffer[: filled - complete] = self.buffer[complete:filled]
-        self.kept = filled - complete
-
-
 class Loop:
     """Publishers, subscribers and the window between them, connected and proven by one message."""
 
@@ -191,18 +154,17 @@ class Loop:
         self.workload = workload
         self.stream = memoryview(_stream(workload))
         self.sent_size = len(self.stream) // _stream_messages(workload)
-        qos, level = workload.qos, workload.level
-        subscribers = [stack.enter_context(connect(port, f"sub{i}", level)) for i in range(workload.subscribers)]
-        for client in subscribers:
-            subscribe(client, [f"bench/{'+' if workload.topics > 1 else _topic(0)}"], qos, level)
+        qos, level, is_clean = workload.qos, workload.level, not workload.is_durable
+        subscribers = [stack.enter_context(subscriber(workload, port, i)) for i in range(workload.subscribers)]
         publishers = range(workload.publishers)
-        self.publishers = [stack.enter_context(connect(publish_port, f"pub{i}", level)) for i in publishers]
+        self.publishers = [stack.enter_context(connect(publish_port, f"pub{i}", level, is_clean)) for i in publishers]
         if publish_port != port:
             self._find_way(subscribers)
         self.counts: list[int] = []
         self.inflows = [self._prove(client) for client in subscribers]
         if qos:
-            self.inflows.append(Inflow(self.publishers[0], packets.PUBACK_BYTES, self.counts, None))
+            kind = Handshakes if qos == 2 else Inflow
+            self.inflows.append(kind(self.publishers[0], packets.PUBACK_BYTES, self.counts, None))
         self.poll = stack.enter_context(select.epoll())
         for inflow in self.inflows:
             self.poll.register(inflow.client, select.EPOLLIN)
@@ -212,15 +174,15 @@ class Loop:
 
     def _find_way(self, subscribers: Sequence[socket.socket]) -> None:
         """Repeats a message until one arrives: links and interest need a moment. None is left under way."""
-        (publisher,), (subscriber,), topic = self.publishers, subscribers, f"bench/{_topic(0)}"
+        (publisher,), (subscriber,), way = self.publishers, subscribers, topic(0)
         assert self.workload.qos == 0  # nobody waits for acknowledgements
         for _ in range(PROBES_MAX):
-            publisher.sendall(packets.publish(topic, b"probe", level=self.workload.level))
+            publisher.sendall(packets.publish(way, b"probe", level=self.workload.level))
             if select.select([subscriber], [], [], PROBE_S)[0]:
                 break
         else:
             raise LoadError(f"no message found its way in {PROBES_MAX * PROBE_S:.0f} s")
-        publisher.sendall(packets.publish(topic, LAST_PROBE, level=self.workload.level))
+        publisher.sendall(packets.publish(way, LAST_PROBE, level=self.workload.level))
         while not packets.read_packet(subscriber).endswith(LAST_PROBE):
             pass
 
@@ -229,26 +191,19 @@ class Loop:
         if not self.counts:
             self.publishers[0].sendall(self.stream[: self.sent_size])
             if self.workload.qos:
-                answer = packets.read_packet(self.publishers[0])
-                if answer[0] >> 4 != packets.PUBACK or len(answer) != packets.PUBACK_BYTES:
-                    raise LoadError(f"not the expected PUBACK: {answer.hex(' ')}")
-        packet = packets.read_packet(subscriber)
-        if packet[0] != 0x30 | self.workload.qos << 1 or not packet.endswith(PAYLOAD):
-            raise LoadError(f"not the message that was published: {packet.hex(' ')}")
-        if not self.workload.qos:
-            return Inflow(subscriber, len(packet), self.counts, None)
-        offset = packets.packet_id_offset(packet)
-        subscriber.sendall(packets.acknowledgements(packet, len(packet), offset))
-        return Inflow(subscriber, len(packet), self.counts, offset)
+                finish_handshake(self.publishers[0], packets.PUBACK if self.workload.qos == 1 else packets.PUBREC)
+        return first_message(subscriber, self.workload.qos, self.counts)
 
-    def run(self, seconds: float) -> float:
+    def run(self, seconds: float, messages_max: int = MESSAGES_MAX) -> float:
         """Keeps the window full for that long and waits for the last message; returns the seconds it took."""
-        window, batch, clock = self.workload.window, self.workload.batch, time.perf_counter
+        window, batch, nap_s, clock = self.workload.window, self.workload.batch, self.workload.nap_s, time.perf_counter
+        last = self.sent + messages_max
         start = clock()
-        while clock() < start + seconds:
-            while self.sent - min(self.counts) + batch <= window:
+        while clock() < start + seconds and self.sent < last:
+            while self.sent - min(self.counts) + batch <= window and self.sent < last:
                 self._send(batch)
-            time.sleep(NAP_S)
+            if nap_s:
+                time.sleep(nap_s)
             self._receive()
         while min(self.counts) < self.sent:
             if clock() > start + seconds + DRAIN_S_MAX:
@@ -306,25 +261,35 @@ class Loop:
             raise LoadError(self._missing(f"and nothing came for {STALL_S} s")) from None
 
 
+def subscriber(workload: Workload, port: int, number: int) -> socket.socket:
+    client = connect(port, f"sub{number}", workload.level, is_clean=not workload.is_durable)
+    subscribe(client, ["bench/+" if workload.topics > 1 else topic(0)], workload.qos, workload.level)
+    return client
+
+
 def generate(
     workload: Workload, port: int, publish_port: int, seconds: float, pids: Sequence[int], bystanders: int
 ) -> Result:
     """Connects, warms up, measures, disconnects."""
     with ExitStack() as stack:
         _subscribe_bystanders(port, bystanders, stack)
-        loop = Loop(workload, port, publish_port, stack)
+        if workload.offline:
+            with subscriber(workload, port, 0) as client:
+                client.sendall(packets.DISCONNECT)
+        loop = Loop(replace(workload, subscribers=0) if workload.offline else workload, port, publish_port, stack)
         gc.disable()
         with loop.stalls_named():
-            loop.run(WARM_UP_S)
+            if not workload.offline:
+                loop.run(WARM_UP_S)
             before, own_cpu, cpu, waited = loop.sent, time.process_time(), cpu_s(pids), waited_s(pids)
             samples: list[int] = []
             if workload.window == 1:
                 samples = sorted(loop.round_trips(seconds))
                 elapsed = sum(samples) / 1e9
             else:
-                elapsed = loop.run(seconds)
+                elapsed = loop.run(seconds, workload.offline or MESSAGES_MAX)
         messages = loop.sent - before
-        return Result(
+        result = Result(
             messages=messages,
             deliveries=messages * workload.subscribers,
             seconds=elapsed,
@@ -334,6 +299,7 @@ def generate(
             p50_us=samples[len(samples) // 2] / 1e3 if samples else None,
             p99_us=samples[len(samples) * 99 // 100] / 1e3 if samples else None,
         )
+        return replace(result, drain_s=drain(port, "sub0", messages)) if workload.offline else result
 
 
 def cpu_s(pids: Sequence[int]) -> float:
@@ -354,8 +320,8 @@ def _subscribe_bystanders(port: int, count: int, stack: ExitStack) -> None:
         subscribe(client, [f"other/{i}/{'+' if i // BYSTANDERS % 2 else 'a'}" for i in range(index, count, BYSTANDERS)])
 
 
-def _topic(index: int) -> str:
-    return f"{index:05d}"
+def topic(index: int) -> str:
+    return f"bench/{index:05d}"
 
 
 def _stream_messages(workload: Workload) -> int:
@@ -365,7 +331,7 @@ def _stream_messages(workload: Workload) -> int:
 def _stream(workload: Workload) -> bytes:
     """Ready packets, to be sent round and round; with QoS 1 each has an identifier of its own."""
     return b"".join(
-        packets.publish(f"bench/{_topic(i % workload.topics)}", PAYLOAD, workload.qos, i + 1, workload.level)
+        packets.publish(topic(i % workload.topics), PAYLOAD, workload.qos, i + 1, workload.level)
         for i in range(_stream_messages(workload))
     )
 

@@ -8,17 +8,22 @@ from collections.abc import Sequence
 
 LEVEL_311 = 4
 LEVEL_5 = 5
-CONNACK, PUBLISH, PUBACK, SUBACK = 2, 3, 4, 9  # packet types, the upper half of the first byte
-PUBACK_BYTES = 4
+CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK = 2, 3, 4, 5, 6, 7, 9  # the upper half of the first byte
+PUBACK_BYTES = 4  # and all other packets of a handshake, in 3.1.1
+NEXT = {PUBLISH: b"\x50\x02", PUBREC: b"\x62\x02", PUBREL: b"\x70\x02"}  # the answer at QoS 2, but for the identifier
+LAST = (PUBREL, PUBCOMP)  # what a receiver, what a sender receives at the end of a handshake at QoS 2
+DUPLICATE = 0x08  # in the first byte of a PUBLISH
+DISCONNECT = b"\xe0\x00"
 PACKET_ID_MAX = 65_535  # sixteen bits
 LENGTH_BYTES_MAX = 4  # of the "remaining length" field, by the standard
 REFUSED = 0x80  # reason codes and return codes from here on are refusals
 
 
-def connect(client_id: str, level: int = LEVEL_311) -> bytes:
-    """A clean session without keep-alive: an idle client may stay silent."""
+def connect(client_id: str, level: int = LEVEL_311, is_clean: bool = True) -> bytes:
+    """Without keep-alive: an idle client may stay silent. A session that is not clean stays for ever."""
+    assert is_clean or level == LEVEL_311  # MQTT 5 would need a property
     properties = b"\x00" if level == LEVEL_5 else b""
-    return _packet(0x10, _text("MQTT") + bytes((level, 0x02, 0, 0)) + properties + _text(client_id))
+    return _packet(0x10, _text("MQTT") + bytes((level, 0x02 * is_clean, 0, 0)) + properties + _text(client_id))
 
 
 def subscribe(packet_id: int, filters: Sequence[str], qos: int, level: int = LEVEL_311) -> bytes:

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from bench import packets
-from bench.load import BUFFER_BYTES, HOST
+from bench.clients import BUFFER_BYTES, HOST
 
 CONNECTIONS_MAX = 100  # more than any workload has
 LIFE_S_MAX = 300  # it ends by itself should nobody end it

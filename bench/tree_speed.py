@@ -22,9 +22,10 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from bench.broker_speed import RUNS_MAX, SECONDS_MAX, Results, collect, medians, row
+from bench.broker_speed import RUNS_MAX, SECONDS_MAX, Results, collect, header, medians, row
 from bench.brokers import MOSQUITTO, OURS, Broker, BrokerError, Running, only_present, running, stop_on_sigterm
-from bench.load import PAYLOAD, WINDOW_MESSAGES, LoadError, Result, measure
+from bench.clients import PAYLOAD, LoadError
+from bench.load import WINDOW_MESSAGES, Result, measure
 
 LEAF_TO_LEAF, DEPTHS = "leaf-to-leaf", "depths"
 TITLES = {
@@ -62,7 +63,7 @@ def leaf_to_leaf(workload: str, broker: Broker, seconds: float) -> Result:
 
 
 def report_leaf_to_leaf(results: Results, names: list[str]) -> None:
-    print(f"\n{'leaf to root to leaf':46}", *(f"{name:>12}" for name in names), f"{'ours/Mosquitto':>15}")
+    header("leaf to root to leaf", names)
     for workload, title in TITLES.items():
         row(f"{title}, 1/s", medians(results, workload, names, "deliveries_per_s"))
     print("\nCPU time of the three brokers per delivery, us")

@@ -13,9 +13,10 @@ from broker.config import BrokerConfig, Demand
 from broker.laws import sampler
 from broker.log_record import Kind, Log
 from clients.workload import Change, Share, churn, on_off, poisson, publications, shares_of, stream
-from orchestrator.scenario.format import Fault, Law, Peer, Publisher, Subscriber
+from orchestrator.scenario.format import Law, Peer, Publisher, Subscriber
 from orchestrator.scenario.model import Scenario, class_topic
 from orchestrator.simulator.clients import Client, ClientLog, Stage, identity, payload_of
+from orchestrator.simulator.faults import Faults
 from orchestrator.simulator.loop import Loop
 from orchestrator.simulator.network import NO_DELAY, Host, LogWriter, Quality, Uplink
 
@@ -42,7 +43,7 @@ class Simulation:
         self.links = {child: self._link(child, parent) for child, parent in _links(scenario)}
         self.peers = [*self._publishers(), *self._subscribers()]
         self.pools = [Pool(self, host, position) for position, host in enumerate(self.hosts.values())]
-        self.faults = Faults(self)
+        self.faults = Faults(scenario, self.loop, self.end_ns, self.hosts, self.links, self.peers)
 
     # -- building ---------------------------------------------------------------------------------------------
 
@@ -344,89 +345,3 @@ def _publication_shares(scenario: Scenario, position: int) -> list[Share]:
         number: Share(rate, (number,)) for (broker, number), rate in given.overrides_per_s.items() if broker == position
     }
     return shares_of(Share(given.everywhere_per_s, ()), overrides, scenario.classes)
-
-
-class Faults:
-    """The scenario's faults, each for its time."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        self._heals: dict[int, Callable[[], None]] = {}  # of those that are not healed yet
-        self._number = count(1)
-
-    def begin(self) -> None:
-        for position, fault in enumerate(self._simulation.scenario.faults):
-            draws = stream(self._simulation.scenario.seed, "fault", position)
-            lasts = sampler(fault.for_.law, fault.for_.mean, draws, fault.for_.cv or 1.0)
-            if fault.at is not None:
-                self._simulation.loop.at(fault.at, self._strike, (fault, draws, lasts, None))
-            elif fault.every is not None:
-                every = sampler(fault.every.law, fault.every.mean, draws, fault.every.cv or 1.0)
-                self._simulation.loop.at(every(), self._strike, (fault, draws, lasts, every))
-
-    def _strike(self, strike: tuple[Fault, Any, Demand, Demand | None]) -> None:
-        fault, draws, lasts, every = strike
-        loop = self._simulation.loop
-        if loop.now_ns >= self._simulation.end_ns:
-            return
-        if every is not None:
-            loop.at(loop.now_ns + every(), self._strike, strike)
-        heal = getattr(self, f"_{fault.verb}")(fault, draws)
-        if heal is not None:
-            number = next(self._number)
-            self._heals[number] = heal
-            loop.at(loop.now_ns + lasts(), self._heal, number)
-
-    def _heal(self, number: int) -> None:
-        heal = self._heals.pop(number, None)
-        if heal is not None:
-            heal()
-
-    def heal(self) -> None:
-        """All at once."""
-        for number in list(self._heals):
-            self._heal(number)
-
-    def _crash(self, fault: Fault, draws: Any) -> Callable[[], None] | None:
-        hosts = [it for it in self._simulation.hosts.values() if it.is_up and fault.crash in (it.name, "any")]
-        if not hosts:
-            return None
-        host = draws.choice(hosts)
-        host.crash()
-        return host.start  # type: ignore[no-any-return]
-
-    def _pause(self, fault: Fault, draws: Any) -> Callable[[], None] | None:
-        hosts = [it for it in self._simulation.hosts.values() if not it.is_paused and fault.pause in (it.name, "any")]
-        if not hosts:
-            return None
-        host = draws.choice(hosts)
-        host.pause(True)
-        return lambda: host.pause(False)
-
-    def _cut(self, fault: Fault, draws: Any) -> Callable[[], None] | None:
-        links = [it for it in self._simulation.links.values() if fault.cut == "any" or _is_between(it, fault.cut)]
-        link = draws.choice(links)
-        ways: tuple[str, ...] = ("up", "down")
-        if fault.way is not None:
-            ways = ("up",) if fault.way == f"{link.child.name}>{link.parent.name}" else ("down",)
-        link.cut(*ways)
-        return lambda: link.repair(*ways)
-
-    def _disconnect(self, fault: Fault, draws: Any) -> Callable[[], None] | None:
-        peers = [
-            it for it in self._simulation.peers if fault.disconnect in ("any", it.peer.id, it.peer.id.rsplit(".", 1)[0])
-        ]
-        if fault.disconnect == "any" and peers:
-            peers = [draws.choice(peers)]
-        for peer in peers:
-            peer.keep_off(True)
-
-        def heal() -> None:
-            for peer in peers:
-                peer.keep_off(False)
-
-        return heal
-
-
-def _is_between(link: Uplink, ends: object) -> bool:
-    return isinstance(ends, tuple) and set(ends) == {link.child.name, link.parent.name}
