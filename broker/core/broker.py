@@ -14,7 +14,7 @@ from typing import Any
 import mqtt5
 
 from broker.config import BrokerConfig
-from broker.core import deliver, handle_connect, handle_publish, handle_subscribe, overlay
+from broker.core import deliver, handle_connect, handle_publish, handle_subscribe, notify, overlay
 from broker.core.connection import Connection
 from broker.core.run import V5, V311, Run
 from broker.core.session import Session
@@ -107,9 +107,9 @@ class Broker:
         try:
             if isinstance(packet, Run):
                 if self.config.service_in is None:
-                    handle_publish.notify(self, connection, packet, now_ns)
+                    notify.notify(self, connection, packet, now_ns)
                 else:
-                    handle_publish.notify_later(self, connection, packet, now_ns)
+                    notify.notify_later(self, connection, packet, now_ns)
             elif isinstance(packet, Published):
                 handle_publish.published(self, connection, packet, now_ns)
             else:
@@ -242,7 +242,7 @@ class Broker:
             if connection.session is None:
                 self._first(connection, data[at:stop], now_ns)
             elif first == PUBLISH_QOS0 and has_fast_path:
-                stop = handle_publish.run_at_qos0(self, connection, data, at, body, stop, now_ns)
+                stop = notify.run_at_qos0(self, connection, data, at, body, stop, now_ns)
             elif first >> 4 == frames.PUBLISH:
                 handle_publish.frame(self, connection, data, at, body, stop, now_ns)
             elif first == PUBACK_OK and stop - body == 2:

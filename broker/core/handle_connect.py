@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import deliver, handle_publish, handle_subscribe, overlay, persist
+from broker.core import child_link, deliver, handle_publish, handle_subscribe, overlay, persist
 from broker.core.connection import PACKET_BYTES_ANY
 from broker.core.link import INSTANCE, LINK_ID, NAME, PATH, is_reserved, property_of
 from broker.core.run import TAGGED
@@ -100,7 +100,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
         return
     broker.send(connection, acknowledgement)
     if is_link:
-        overlay.accept_link(broker, session, packet, now_ns)
+        child_link.accept_link(broker, session, packet, now_ns)
     if broker.log is not None:
         if not is_link:
             session.log_number = broker.log.number(client_id)

@@ -1,9 +1,8 @@
 """PUBLISH from clients: accepted or refused, acknowledged, kept if retained, and given to every receiver.
 
-The hot path is `run_at_qos0`: consecutive packets to one topic at QoS 0 are passed on as the bytes they came in.
+Notifications at QoS 0 without properties take a shorter way, see notify.py.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import mqtt5
@@ -12,25 +11,22 @@ from broker.core import persist
 from broker.core.access import WRITE
 from broker.core.deliver import copy_of, deliver, is_full
 from broker.core.link import (
-    DIGITS,
     IDENTITY,
     MESSAGE,
-    NOTIFICATION,
     PATH_TOPIC,
     RESERVED,
     RETAINED_FOR,
     Link,
     is_reserved,
     property_of,
-    tag_head,
     tag_only,
     untag,
 )
-from broker.core.run import OBJECT, TAGGED, V5, Run
+from broker.core.run import TAGGED
 from broker.core.session import Delivery, Session
 from broker.core.subscriptions import Route
 from broker.errors import MqttError, ProtocolError
-from broker.log_record import ADDITIONAL, DUPLICATE, NOT_BACK, RECORD, RETAIN, Kind, Log
+from broker.log_record import DUPLICATE, RETAIN, Kind
 from broker.mqtt import frames
 from broker.routing.filters import topic_problem
 from broker.values import NS_PER_S, Entry, Message, Published, properties_of
@@ -40,29 +36,8 @@ if TYPE_CHECKING:
     from broker.core.connection import Connection
 
 NO_MATCHING_SUBSCRIBERS = 0x10
-PACK, ROUTED = RECORD.pack, int(Kind.ROUTED)
-BACK: tuple[Session, ...] = (Session("", None),)  # stands for the sender, to which a notification does not go back
 TOPICS_MAX = 100_000  # topic names remembered as valid
-TAG_BYTES_MAX = 130  # what a message grows by when it gets its identity for a link
 RESERVED_TOPICS = ("$SYS/", "$share/", "$overlay/")  # not for clients to publish to
-
-
-def run_at_qos0(
-    broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int, now_ns: int
-) -> int:
-    """All packets from `at` on that are like the first but for payload and number; returns where they end."""
-    run = _run_at(broker, connection, data, at, body, stop)
-    if run is None:
-        frame(broker, connection, data, at, body, stop, now_ns)  # it has properties, or an alias for the topic
-        return stop
-    notify(broker, connection, run, now_ns)
-    return at + len(run.data)
-
-
-def notify_later(broker: "Broker", connection: "Connection", run: Run, now_ns: int) -> None:
-    """... through the emulated service at the input."""
-    for message in run.messages(connection.session):
-        _accept(broker, connection, message, 0, False, now_ns)
 
 
 def published(broker: "Broker", connection: "Connection", it: Published, now_ns: int) -> None:
@@ -72,137 +47,7 @@ def published(broker: "Broker", connection: "Connection", it: Published, now_ns:
     message.origin, message.sequence = old.origin, old.sequence
     if connection.is_uplink:
         message.replay_for = it.answers
-    _accept(broker, connection, message, it.packet_id, it.is_duplicate, now_ns)
-
-
-def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) -> None:
-    """To all receivers, as it is."""
-    session, topic = connection.session, run.topic
-    assert session is not None
-    if (topic[0] == "$" or broker.config.access is not None) and not _may_publish(broker, connection, topic):
-        return
-    if not run.origin:
-        run.origin, run.sequence = broker.origin, broker.sequence + 1
-        broker.sequence += run.count
-    route = broker.subscriptions.routes.get(topic) or broker.subscriptions.route(topic)
-    broker.counters.messages_received += run.count
-    skipped = _pass_on(broker, session, route, run, now_ns)
-    log = broker.log
-    if log is not None:
-        number = route.log_number
-        if number < 0 or (skipped and skipped is not BACK):
-            number = _log_route(log, route, topic, skipped)
-        flags = ADDITIONAL * route.is_additional | NOT_BACK * (skipped is BACK)
-        origin = log.numbers.get(run.origin)
-        if origin is None:
-            origin = log.number(run.origin)
-        log.records += PACK(
-            now_ns, run.sequence, origin, session.log_number, route.log_topic, number,
-            run.size - run.payload_at, run.count, ROUTED, 0, 0, flags,
-        )  # fmt: skip
-    if route.has_others:
-        for message in run.messages(session):
-            _to_special(broker, route, message, now_ns)
-
-
-def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int) -> Run | None:
-    """The run that begins at `at`; None if that packet has properties of its own."""
-    raw, _, payload_at = frames.publish_parts(data, body, stop, 0)
-    form, end, size = connection.form, stop, stop - at
-    tagged = None
-    if form == TAGGED:
-        assert connection.session is not None
-        assert connection.session.link is not None
-        tagged = _tag_at(connection, data, payload_at) if raw and not connection.session.link.is_foreign else None
-        if tagged is None:
-            return None
-        payload_at = tagged[2]
-        end = _end_of_tagged(data, at, size, payload_at - at, tagged[1])
-    elif form == V5:
-        if payload_at >= stop or data[payload_at] or not raw:
-            return None
-        payload_at += 1
-    topic = broker.topics.get(raw) or _valid_topic(broker, raw)
-    if tagged is None:
-        prefix = data[at:payload_at]
-        while data.startswith(prefix, end) and end + size <= len(data):
-            end += size
-    run = Run(data[at:end], size, raw, topic, payload_at - at, form)
-    if tagged is not None:
-        run.origin, run.sequence = tagged[:2]
-    return run
-
-
-def _tag_at(connection: "Connection", data: bytes, at: int) -> tuple[str, int, int] | None:
-    """As tag_only; mostly it is the origin of the message before."""
-    head, origin = connection.tag
-    digits_at = at + len(head)
-    if head and data.startswith(head, at) and (digits := data[digits_at : digits_at + DIGITS]).isdigit():
-        return origin, int(digits), digits_at + DIGITS
-    tagged = tag_only(data, at)
-    if tagged is not None:
-        connection.tag = tag_head(tagged[0]), tagged[0]
-    return tagged
-
-
-def _end_of_tagged(data: bytes, at: int, size: int, tag_end: int, sequence: int) -> int:
-    """Where the run of messages from a link ends: one origin, numbers without a gap."""
-    prefix = data[at : at + tag_end - DIGITS]
-    end = at + size
-    while data.startswith(prefix, end) and end + size <= len(data):
-        sequence += 1
-        if data[end + tag_end - DIGITS : end + tag_end] != b"%016d" % sequence:
-            break
-        end += size
-    return end
-
-
-def _log_route(log: Log, route: Route, topic: str, skipped: Sequence[Session]) -> int:
-    """The log's number for those receivers of a route that got the run."""
-    if route.log_topic < 0:
-        route.log_topic = log.number(topic)
-    if skipped and skipped is not BACK:
-        return log.route(tuple(session.log_number for session in route.plain if session not in skipped))
-    route.log_number = log.route(tuple(session.log_number for session in route.plain))
-    return route.log_number
-
-
-def _pass_on(broker: "Broker", sender: Session, route: Route, run: Run, now_ns: int) -> Sequence[Session]:
-    """The run to every receiver, in its form; returns who did not get it at once, BACK if that is just the sender."""
-    is_back = False
-    others: list[Session] | None = None
-    delivered = 0
-    count = run.count
-    for session in route.plain:
-        if session is sender and session in route.silent:
-            is_back = True
-            continue
-        to = session.connection
-        if to is None or session.has_service or (not to.is_simple and _is_hard(to, run.size)):
-            others = others or []
-            others.append(session)
-            for message in run.messages(sender):  # the rare cases, one by one, in the ordinary way
-                deliver(broker, session, Delivery(message, 0, False, ()), now_ns)
-            continue
-        form = to.form
-        if form == OBJECT:
-            to.output.append(run)
-        else:
-            to.output.append(run.data if form == run.form else run.in_form(form))
-        delivered += count
-        if session.link is not None:
-            session.link.sent[NOTIFICATION] += count
-        if not to.is_dirty:
-            to.is_dirty = True
-            broker.dirty.append(to)
-    broker.counters.messages_delivered += delivered
-    if others is None:
-        return BACK if is_back else ()
-    return [*others, sender] if is_back else others
-
-
-def _is_hard(to: "Connection", size: int) -> bool:
-    return to.is_blocked or bool(to.aliases_max) or size + TAG_BYTES_MAX > to.packet_bytes_max
+    accept(broker, connection, message, it.packet_id, it.is_duplicate, now_ns)
 
 
 def frame(broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int, now_ns: int) -> None:
@@ -227,10 +72,10 @@ def frame(broker: "Broker", connection: "Connection", data: bytes, at: int, body
             return
         else:
             payload_at += 1
-    topic = broker.topics.get(raw) or _valid_topic(broker, raw)
+    topic = broker.topics.get(raw) or valid_topic(broker, raw)
     message = Message(topic, data[payload_at:stop], qos, bool(first & 1), connection.session)
     message.origin, message.sequence = origin, sequence
-    _accept(broker, connection, message, packet_id, bool(first & 8), now_ns)
+    accept(broker, connection, message, packet_id, bool(first & 8), now_ns)
 
 
 def packet(broker: "Broker", connection: "Connection", published: mqtt5.PublishPacket, now_ns: int) -> None:
@@ -258,7 +103,7 @@ def packet(broker: "Broker", connection: "Connection", published: mqtt5.PublishP
     )  # fmt: skip
     if connection.session is not None and connection.session.link is not None:
         _take_overlay_properties(message, published.user_properties, connection.is_uplink)
-    _accept(broker, connection, message, published.packet_id or 0, published.duplicate, now_ns)
+    accept(broker, connection, message, published.packet_id or 0, published.duplicate, now_ns)
 
 
 def _take_overlay_properties(message: Message, given: list[tuple[str, str]], is_from_parent: bool) -> None:
@@ -271,7 +116,7 @@ def _take_overlay_properties(message: Message, given: list[tuple[str, str]], is_
         message.replay_for = Entry(asked, property_of(given, IDENTITY) or "")
 
 
-def _valid_topic(broker: "Broker", raw: bytes) -> str:
+def valid_topic(broker: "Broker", raw: bytes) -> str:
     topic = frames.decoded_topic(raw)
     if problem := topic_problem(topic):
         raise MqttError(problem, 0x90)
@@ -281,7 +126,7 @@ def _valid_topic(broker: "Broker", raw: bytes) -> str:
     return topic
 
 
-def _accept(
+def accept(
     broker: "Broker", connection: "Connection", message: Message, packet_id: int, is_duplicate: bool, now_ns: int
 ) -> None:
     """Take responsibility for a message, once, and say so."""
@@ -355,7 +200,7 @@ def _acknowledge(broker: "Broker", connection: "Connection", packet_id: int, cod
         broker.send(connection, mqtt5.PubAckPacket(packet_id, reason_code=mqtt5.PubAckReasonCode(code)))
 
 
-def _may_publish(broker: "Broker", connection: "Connection", topic: str) -> bool:
+def may_publish(broker: "Broker", connection: "Connection", topic: str) -> bool:
     if topic[0] == "$" and topic.startswith(RESERVED_TOPICS):
         return False
     access, session = broker.config.access, connection.session
@@ -365,7 +210,7 @@ def _may_publish(broker: "Broker", connection: "Connection", topic: str) -> bool
 
 def _refusal(broker: "Broker", connection: "Connection", message: Message) -> int:
     """0, or the reason code with which the message is refused as a whole."""
-    if not _may_publish(broker, connection, message.topic):
+    if not may_publish(broker, connection, message.topic):
         return 0x87
     config, session = broker.config, connection.session
     assert session is not None
@@ -419,7 +264,7 @@ def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | No
     _to_groups(broker, route, message, now_ns)
 
 
-def _to_special(broker: "Broker", route: Route, message: Message, now_ns: int) -> None:
+def to_special(broker: "Broker", route: Route, message: Message, now_ns: int) -> None:
     for receiver in route.special:
         target = receiver.for_publisher(message.publisher)
         if target is not None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import overlay, persist
+from broker.core import child_link, persist
 from broker.core.access import READ
 from broker.core.deliver import deliver
 from broker.core.link import IDENTITY, RESYNCS, is_reserved, property_of
@@ -63,7 +63,7 @@ def _enter(broker: "Broker", subscription: Subscription, properties: list[tuple[
     session, topic_filter = subscription.session, subscription.filter
     old = session.subscriptions.get(topic_filter)
     if session.link is not None:
-        subscription.identity = overlay.identity_of(broker, session, properties)
+        subscription.identity = child_link.identity_of(broker, session, properties)
         entry = Entry(topic_filter, subscription.identity)
         is_new = entry not in session.link.entries
         session.link.entries[entry] = now_ns
@@ -72,14 +72,14 @@ def _enter(broker: "Broker", subscription: Subscription, properties: list[tuple[
         subscription.uses = (old.uses if old else 0) + is_new
     else:
         is_new = old is None
-        subscription.identity = old.identity if old else overlay.identity_of(broker, session, properties)
+        subscription.identity = old.identity if old else child_link.identity_of(broker, session, properties)
     session.subscriptions[topic_filter] = subscription
     broker.subscriptions.add(subscription)
     subscription.number = old.number if old else 0
     persist.save_subscription(broker, subscription)
     if is_new:
         _log(broker, Kind.SUBSCRIBED, session, topic_filter, subscription.qos, now_ns)
-        if (plain := overlay.plain_filter(topic_filter)) is not None:
+        if (plain := child_link.plain_filter(topic_filter)) is not None:
             broker.overlay.added(plain, subscription.identity, _is_resync(properties), now_ns)
     return is_new
 
@@ -105,7 +105,7 @@ def _leave(
         return False
     identity = subscription.identity
     if session.link is not None:
-        identity = overlay.identity_of(broker, session, properties)
+        identity = child_link.identity_of(broker, session, properties)
         if session.link.entries.pop(Entry(topic_filter, identity), None) is None:
             return False
         persist.forget_entry(broker, session, Entry(topic_filter, identity))
@@ -115,7 +115,7 @@ def _leave(
         persist.forget_subscription(broker, subscription)
         broker.subscriptions.remove(session, topic_filter)
     _log(broker, Kind.UNSUBSCRIBED, session, topic_filter, 0, now_ns)
-    if (plain := overlay.plain_filter(topic_filter)) is not None:
+    if (plain := child_link.plain_filter(topic_filter)) is not None:
         broker.overlay.removed(plain, identity, _is_resync(properties), now_ns)
     return True
 

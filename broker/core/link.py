@@ -76,6 +76,16 @@ class Mark:
         self.number = self.session = 0  # in the store
 
 
+class Known:
+    """Something that the parent knows; while it has not acknowledged what it was told last, it may or may not."""
+
+    __slots__ = ("number", "open_id")
+
+    def __init__(self) -> None:
+        self.open_id = 0  # the packet with which it was told last, until that is acknowledged
+        self.number = 0  # of the row in the store
+
+
 def property_of(properties: list[tuple[str, str]], name: str) -> str | None:
     return next((value for key, value in properties if key == name), None)
 

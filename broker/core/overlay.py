@@ -7,12 +7,11 @@ reconnection the difference between what the parent knows and what it should kno
 """
 
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import deliver, handle_connect, handle_publish, handle_subscribe, persist
+from broker.core import child_link, deliver, handle_connect, handle_publish, handle_subscribe, persist
 from broker.core.link import (
     IDENTITY,
     INSTANCE,
@@ -27,12 +26,12 @@ from broker.core.link import (
     RETAINED,
     SUBSCRIBE,
     UNSUBSCRIBE,
+    Known,
     Link,
     property_of,
 )
 from broker.core.run import TAGGED
 from broker.core.session import Session
-from broker.core.subscriptions import Subscription, split_share
 from broker.errors import ProtocolError
 from broker.log_record import REPLAY, RETAIN, Kind
 from broker.routing.filters import matches
@@ -52,23 +51,13 @@ UNSURE = -1  # instead of a packet id: what was told got lost, perhaps
 SESSION_S = 0xFFFF_FFFF  # a link's session waits for its child as long as it takes
 
 
-class _Known:
-    """Something that the parent knows; while it has not acknowledged what it was told last, it may or may not."""
-
-    __slots__ = ("number", "open_id")
-
-    def __init__(self) -> None:
-        self.open_id = 0  # the packet with which it was told last, until that is acknowledged
-        self.number = 0  # of the row in the store
-
-
 class Overlay:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.strategy = STRATEGIES[broker.config.routing]()
         self.parent: Session | None = None
         self.subscribed = 0  # local subscriptions so far; numbers their identities
-        self._known: dict[Entry, _Known] = {}  # what the parent knows, or may know
+        self._known: dict[Entry, Known] = {}  # what the parent knows, or may know
         self._open: dict[int, tuple[Entry, bool]] = {}  # told and not acknowledged: packet id -> entry, whether added
         self._asked: dict[Entry, bool] = {}  # the parent was asked for retained messages; whether late, after a cut
         self._foreign_asks: dict[Entry, set[str]] = {}  # a foreign parent is answering: topics that came so far
@@ -106,7 +95,7 @@ class Overlay:
         packet_id = parent.take_id()
         parent.parked[packet_id] = None  # until it is acknowledged
         self._open[packet_id] = (entry, is_added)
-        known = self._known.setdefault(entry, _Known())
+        known = self._known.setdefault(entry, Known())
         known.open_id = packet_id
         known.number = persist.save_known(self._broker, known.number, entry, False)
         properties = [(IDENTITY, entry.identity)] if entry.identity else []
@@ -149,7 +138,7 @@ class Overlay:
         self._is_first = False
 
     def restore_known(self, entry: Entry, number: int, is_sure: bool) -> None:
-        known = self._known[entry] = _Known()
+        known = self._known[entry] = Known()
         known.number = number
         known.open_id = 0 if is_sure else UNSURE
         if is_sure:
@@ -159,7 +148,7 @@ class Overlay:
         """All that clients and children want, counted anew."""
         self.strategy = STRATEGIES[self._broker.config.routing]()
         for session in self._broker.sessions.values():
-            for entry in _interest(session):
+            for entry in child_link.interest(session):
                 self.strategy.added(entry)
 
     # -- retained messages ------------------------------------------------------------------------------------
@@ -193,7 +182,9 @@ class Overlay:
         if is_late and is_same:  # they had it from us
             return
         for subscription in list(self._broker.subscriptions.to_filter(entry.filter)):
-            if subscription.wants_retained and (not entry.identity or entry in _interest(subscription.session)):
+            if subscription.wants_retained and (
+                not entry.identity or entry in child_link.interest(subscription.session)
+            ):
                 handle_subscribe.send_one_retained(self._broker, subscription, message, entry, now_ns)
 
     def _foreign_asked(self, connection: "Connection", entry: Entry) -> None:
@@ -335,7 +326,7 @@ class Overlay:
             self.parent = Session(name, None, broker.config.service_link is not None)
             self.parent.link = Link(name, is_parent=True)
             self.parent.expiry_s = SESSION_S
-            subscribe_to_all(broker, self.parent)
+            child_link.subscribe_to_all(broker, self.parent)
         parent = self.parent
         assert parent.link is not None
         parent.link.peer = parent.client_id = name
@@ -407,48 +398,3 @@ def _climbing(parent: Session) -> set[str]:
     assert parent.link is not None
     waiting = (*parent.link.staged, *parent.queue)
     return {delivery.message.topic for delivery in waiting if delivery.message.retain}
-
-
-def _interest(session: Session) -> Iterator[Entry]:
-    """What a client or a child wants, as it travels."""
-    entries = session.link.entries if session.link is not None else session.subscriptions.values()
-    for entry in entries:
-        if (plain := plain_filter(entry.filter)) is not None:
-            yield Entry(plain, entry.identity)
-
-
-def accept_link(broker: "Broker", session: Session, packet: mqtt5.ConnectPacket, now_ns: int) -> None:
-    """At the parent: this session is a child's link."""
-    broker.overlay.begin(now_ns)
-    name = property_of(packet.user_properties, NAME) or ""
-    if session.link is None:
-        session.link = Link(name, is_parent=False)
-        if broker.log is not None:
-            session.log_number = broker.log.number(f"{broker.config.name}>{name}")
-        if broker.overlay.strategy.floods:
-            everything = subscribe_to_all(broker, session)
-            for message in handle_subscribe.retained_for(broker, "#", now_ns):
-                handle_subscribe.send_one_retained(broker, everything, message, Entry("#"), now_ns)
-    session.link.instance = property_of(packet.user_properties, INSTANCE) or ""
-
-
-def subscribe_to_all(broker: "Broker", session: Session) -> Subscription:
-    """As our parent is, and under flooding every child; but not to what the session itself has sent."""
-    everything = Subscription(session, "#", 2, True, True, 0)
-    everything.wants_retained = False
-    broker.subscriptions.add(everything)
-    return everything
-
-
-def identity_of(broker: "Broker", session: Session, properties: list[tuple[str, str]]) -> str:
-    """The identity of a new subscription: given by the child that passes it on, or by us for a client's."""
-    if session.link is not None:
-        return property_of(properties, IDENTITY) or ""
-    broker.overlay.subscribed += 1
-    return f"{broker.origin}.{broker.overlay.subscribed}"
-
-
-def plain_filter(topic_filter: str) -> str | None:
-    """The filter as it travels: without its shared group; None for one that stays on its broker."""
-    plain = split_share(topic_filter)[1]
-    return None if plain.startswith("$") else plain

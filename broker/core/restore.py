@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from broker.core import handle_connect, handle_publish, overlay, persist
+from broker.core import child_link, handle_connect, handle_publish, persist
 from broker.core.link import Link, Mark
 from broker.core.persist import Row
 from broker.core.session import Delivery, Session
@@ -50,7 +50,7 @@ class _Restoring:
                 session.expires_at_ns = expires_at_ns or self.now_ns + expiry_s * NS_PER_S
                 handle_connect.expire_later(broker, session)
         if session.link is not None and (session.link.is_parent or broker.overlay.strategy.floods):
-            overlay.subscribe_to_all(broker, session)
+            child_link.subscribe_to_all(broker, session)
 
     def subscription(self, number: int, row: Row) -> None:
         session, topic_filter, qos, no_local, retain_as_published, identifier, identity, wants_retained = row

@@ -24,6 +24,7 @@ class LogFile:
         self._writing: asyncio.Task[None] | None = None
         self._unwritten: list[str] = []  # names that could not be written yet: records to come refer to them
         self.lost_bytes = 0
+        self._has_gaps = False  # which is said once
         folder.mkdir(parents=True, exist_ok=True)
         number = 1
         while (folder / RECORDS_FILE.format(number)).exists():
@@ -60,7 +61,8 @@ class LogFile:
             self._lose(len(records), error.strerror or str(error))
 
     def _lose(self, size: int, why: str) -> None:
-        if self.lost_bytes == 0:
+        if not self._has_gaps:
+            self._has_gaps = True
             print(f"brokerbed broker: the message log has gaps from now on ({why})", file=sys.stderr, flush=True)
         self.lost_bytes += size
 

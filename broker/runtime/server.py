@@ -69,7 +69,10 @@ class Server:
         if self.store_problem is not None:
             self.store_problem = None
             self.broker.counters.store_blocked = 0
+            for connection in self.broker.connections:
+                connection.last_ns = self.now_ns()  # it could not be heard meanwhile
             self._read(True)
+            self._loop.call_soon(self._due)
             print("brokerbed broker: the store can be written again", file=sys.stderr, flush=True)
         self._write()
 
@@ -114,8 +117,9 @@ class Server:
 
     def _due(self) -> None:
         self._timer = None
-        self.broker.due(self.now_ns())
-        self.flush()
+        if self.store_problem is None:  # else nobody is served, and nobody is too late
+            self.broker.due(self.now_ns())
+            self.flush()
 
     def close(self) -> None:
         if self._timer is not None:

@@ -15,7 +15,8 @@ from broker.core.run import Run, notification
 from broker.log_record import Kind, Log
 from broker.values import NO_PROPERTIES, Message, Published
 from orchestrator.simulator.loop import Loop
-from orchestrator.simulator.network import NO_DELAY, Host, Packet, Socket, Wire
+from orchestrator.simulator.network import Host, Socket
+from orchestrator.simulator.wire import NO_DELAY, Packet, Wire
 
 FOREVER_S = 0xFFFF_FFFF
 BACKOFF_NS = 100_000_000

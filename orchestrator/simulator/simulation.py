@@ -18,7 +18,8 @@ from orchestrator.scenario.model import Scenario, class_topic
 from orchestrator.simulator.clients import Client, ClientLog, Stage, identity, payload_of
 from orchestrator.simulator.faults import Faults
 from orchestrator.simulator.loop import Loop
-from orchestrator.simulator.network import NO_DELAY, Host, LogWriter, Quality, Uplink
+from orchestrator.simulator.network import Host, LogWriter, Uplink
+from orchestrator.simulator.wire import NO_DELAY, Quality
 
 NS_PER_S = 1_000_000_000
 STARTS_NS, CONNECT_NS, SUBSCRIBE_NS = -10 * NS_PER_S, -8 * NS_PER_S, -5 * NS_PER_S

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker.core import handle_subscribe
 from broker.core.broker import Broker
-from broker.core.overlay import _Known
+from broker.core.link import Known
 from broker.core.subscriptions import Subscription
 from broker.values import Entry
 from tests.core_client import FOREVER_S, NS_PER_S, Client
@@ -275,7 +275,7 @@ def corrupt(data: st.DataObject, broker: Broker, now_ns: int) -> None:
     elif action == "ignorant":
         overlay._known.clear()
     elif action == "knowing":
-        overlay._known[entry] = _Known()
+        overlay._known[entry] = Known()
     overlay.parent = silent
 
 

@@ -18,7 +18,8 @@ from broker.routing.filters import matches
 from broker.values import Entry
 from orchestrator.simulator.clients import Client
 from orchestrator.simulator.loop import Loop
-from orchestrator.simulator.network import NO_DELAY, Host, Quality, Uplink
+from orchestrator.simulator.network import Host, Uplink
+from orchestrator.simulator.wire import NO_DELAY, Quality
 
 NS_PER_S = 1_000_000_000
 MS = 1_000_000
