@@ -44,12 +44,13 @@ bench: setup ## benchmarks: figures and ratios, nothing is asserted
 	$(BIN)/python -m bench.broker_speed
 	$(BIN)/python -m bench.tree_speed
 	$(BIN)/python -m bench.durable_speed
+	$(BIN)/python -m bench.simulator_speed
 	$(BIN)/python -m bench.broker_memory
 
 fault-campaign: setup ## 1000 random fault schedules on simulated networks (half a minute)
 	$(BIN)/python -m tests.virtual.campaign
 
-theory-campaign: setup ## simulations of the papers' settings against their predictions (half an hour)
+theory-campaign: setup ## simulations of the papers' settings against their predictions (hours)
 	$(BIN)/python -m tests.virtual.theory
 
 pins: ## write constraints.txt anew with the newest versions

@@ -50,6 +50,7 @@ def _open(wanted: Settings, log: Log | None) -> tuple[Broker, SqliteStore | None
     try:
         opened = _restored(wanted, wanted.data, log) or _restored(wanted, wanted.data, log)
     finally:
+        gc.freeze()  # all of it stays: the collector need not look at it
         gc.enable()
     if opened is None:
         raise OSError(None, f"{wanted.data}: what is stored there is damaged at once")
