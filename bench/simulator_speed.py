@@ -95,9 +95,7 @@ def main() -> None:
     if parser.parse_args().figure3:
         figure3()
         return
-    print(
-        f"virtual ground, width 8, N_s = 10 000, {-STARTS_NS // NS_PER_S} + {WARM_S} s before {TIMED_S} s of model time"
-    )
+    print(f"virtual ground, width 8, N_s = 10 000: {TIMED_S} s of model time, after {WARM_S} s to warm up")
     print(f"{'routing':<10} {'messages/s':>12} {'peak MB before':>14} {'peak MB after':>14}")
     for routing in ROUTINGS:
         speed(routing)
