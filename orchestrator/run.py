@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -39,19 +40,53 @@ def run(experiment: Experiment, seed: int | None, out: Path, progress: Progress)
 def _run_points(points: list[Scenario], folder: Path, progress: Progress) -> list[Done]:
     done: dict[int, Done] = {}
     workers = min(len(points), os.cpu_count() or 1)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers hear of Ctrl-C when they are ready for it
+    try:
         jobs = {
-            pool.submit(_run_point, point, folder / "points" / str(number)): number
+            pool.submit(_run_in_worker, point, folder / "points" / str(number)): number
             for number, point in enumerate(points)
         }
-        try:
-            for job in as_completed(jobs):
-                done[jobs[job]] = job.result()
-                progress(len(done) / len(points))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    try:
+        for job in as_completed(jobs):
+            result = job.result()
+            if result is None:
+                raise KeyboardInterrupt
+            done[jobs[job]] = result
+            progress(len(done) / len(points))
+    finally:
+        pool.shutdown(cancel_futures=True)
     return [done[number] for number in sorted(done)]
+
+
+class _Worker:
+    is_busy = is_stopped = False
+
+
+def _begin_worker() -> None:
+    signal.signal(signal.SIGINT, _interrupted)
+
+
+def _interrupted(*_: object) -> None:
+    """Ctrl-C reaches every worker: it ends its point, and begins no other."""
+    _Worker.is_stopped = True
+    if _Worker.is_busy:
+        raise KeyboardInterrupt
+
+
+def _run_in_worker(scenario: Scenario, folder: Path) -> Done | None:
+    """None if it was interrupted."""
+    if _Worker.is_stopped:
+        return None
+    _Worker.is_busy = True
+    try:
+        return _run_point(scenario, folder)
+    except KeyboardInterrupt:
+        return None
+    finally:
+        _Worker.is_busy = False
 
 
 def _run_point(scenario: Scenario, folder: Path, progress: Progress = lambda _: None) -> Done:

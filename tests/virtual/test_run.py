@@ -3,13 +3,14 @@
 import filecmp
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.broker.running import COMMAND
+from tests.broker.running import COMMAND, until
 
 RUN_S_MAX = 120
 SMALL = """
@@ -114,3 +115,25 @@ publications: {{at: [{{broker: b1, class: 0, rate: 3/s}}]}}
         found.append([row for row in rows if row[1] == "received"])
     assert found[0] == found[1]
     assert len(found[0]) > 100
+
+
+@pytest.mark.parametrize("sweep", ["", "sweep: {routing: [identity, flooding, simple]}\n"])
+def test_interrupted_run_keeps_what_was_logged(tmp_path: Path, sweep: str) -> None:
+    """Ctrl-C reaches the whole process group; nothing is left running, and there is no traceback."""
+    (tmp_path / "s.yaml").write_text(SMALL.replace("measure: 20s", "measure: 100000s") + sweep)
+    process = subprocess.Popen(
+        ["env", "--default-signal=INT", COMMAND, "run", "s.yaml"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        until(lambda: any(tmp_path.rglob("raw/b0/log.1.records")), "the beginning of the log")
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=RUN_S_MAX)
+    finally:
+        process.kill()
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert any(tmp_path.rglob("log/broker=b0/events.parquet"))
+    assert not any(tmp_path.rglob("raw"))
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)

@@ -84,7 +84,7 @@ limits: {{messages: 1000000, bytes: 1GB}}
 UNEVEN = """
 scenario: 1
 name: uneven
-clock: {warmup: 30s, measure: 20000s}
+clock: {warmup: 30s, measure: 80000s}
 topology: {tree: explicit, parents: {r: null, a: r, b: r, c: a, d: a, e: c, f: b, g: f, h: f, i: h}}
 classes: 4
 subscriptions:
