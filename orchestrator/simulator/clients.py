@@ -31,7 +31,6 @@ class Client:
         self.client_id = client_id
         self.filters: dict[str, int] = {}  # what it wants, with the QoS
         self.confirmed: set[str] = set()  # what the broker has acknowledged
-        self.acknowledged = 0  # publications that the broker has taken
         self.received: Callable[[str, bytes, int], None] | None = None
         self._is_clean = is_clean
         self._is_wanted = False  # it is to be connected
@@ -45,15 +44,6 @@ class Client:
         self._waiting: deque[tuple[str, bytes, int]] = deque()  # to be published when the window allows
         self._unreleased: set[int] = set()  # received at QoS 2
         self._dials = 0
-
-    @property
-    def is_connected(self) -> bool:
-        return self._greeted
-
-    @property
-    def is_quiet(self) -> bool:
-        """Everything it has published is acknowledged, and the broker knows what it wants."""
-        return not self._open and not self._waiting and self.confirmed == set(self.filters)
 
     # -- being connected --------------------------------------------------------------------------------------
 
@@ -211,19 +201,15 @@ class Client:
         published = self._open.pop(packet.packet_id, None)
         self._released.discard(packet.packet_id)
         if published is not None and published.qos == 1:
-            self._taken(published)
+            self.taken(published.message.payload)
         self._pump()
 
     def _recorded(self, packet: mqtt5.PubRecPacket) -> None:
         published = self._open.get(packet.packet_id)
         if published is not None and packet.packet_id not in self._released:
             self._released.add(packet.packet_id)
-            self._taken(published)
+            self.taken(published.message.payload)
         self._send(mqtt5.PubRelPacket(packet.packet_id))
-
-    def _taken(self, published: Published) -> None:
-        self.acknowledged += 1
-        self.taken(published.message.payload)
 
     def taken(self, payload: bytes) -> None:
         """The broker has acknowledged a publication."""
@@ -287,9 +273,6 @@ class Stage:
         self._due_ns: int | None = None
         self._left_ns: int | None = None
         self._is_on = False
-
-    def __len__(self) -> int:
-        return len(self._queue)
 
     def put(self, item: object) -> None:
         self._queue.append(item)

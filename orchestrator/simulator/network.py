@@ -236,12 +236,6 @@ class Uplink:
         self._dials = 0  # numbers those to come, so that only the last one is made
         child.ups.append(self._begin)
 
-    @property
-    def is_up(self) -> bool:
-        """Both ends have a connection, and nothing holds it."""
-        ends = self._ends
-        return ends is not None and not self._held and ends[0].out.is_open and ends[1].out.is_open
-
     def _begin(self) -> None:
         self._backoff_ns = BACKOFF_NS_MIN
         self._dials += 1
