@@ -129,18 +129,29 @@ def test_bad_options_are_exit_code_2_and_one_line(options: list[str]) -> None:
     assert options[0] in done.stderr
 
 
-@pytest.mark.skipif(shutil.which("mosquitto") is None and os.environ.get("CI") != "true", reason="needs mosquitto")
-@pytest.mark.parametrize("routing", ["identity", "flooding"])
-def test_mosquitto_as_the_root(stack: ExitStack, routing: str, tmp_path: Path) -> None:
+NEEDS_MOSQUITTO = pytest.mark.skipif(
+    shutil.which("mosquitto") is None and os.environ.get("CI") != "true", reason="needs mosquitto"
+)
+
+
+def mosquitto(stack: ExitStack, folder: Path) -> int:
+    """A stock Mosquitto that listens; its port."""
     port = free_port()
-    (tmp_path / "m.conf").write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\n")
+    (folder / "m.conf").write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\n")
     program = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-    root = subprocess.Popen([program, "-c", tmp_path / "m.conf"], stderr=subprocess.DEVNULL)
+    root = subprocess.Popen([program, "-c", folder / "m.conf"], stderr=subprocess.DEVNULL)
     stack.callback(root.wait, WAIT_S)
     stack.callback(root.terminate)
+    until(lambda: answers(port), "Mosquitto listening")
+    return port
+
+
+@NEEDS_MOSQUITTO
+@pytest.mark.parametrize("routing", ["identity", "flooding"])
+def test_mosquitto_as_the_root(stack: ExitStack, routing: str, tmp_path: Path) -> None:
+    port = mosquitto(stack, tmp_path)
     brokers = stack.enter_context(Tree({"b": None, "c": "b"}, routing, root_parent=port))
     bottom = listener(stack, brokers.ports["c"], "bottom", "down")
-    until(lambda: answers(port), "Mosquitto listening")
     top = listener(stack, port, "top", "up")
     numbers = iter(range(10_000))
 
@@ -151,3 +162,20 @@ def test_mosquitto_as_the_root(stack: ExitStack, routing: str, tmp_path: Path) -
 
     until(arrives, "delivery through Mosquitto both ways")
     assert len(bottom.got) == len(set(bottom.got))
+
+
+@NEEDS_MOSQUITTO
+def test_retained_messages_of_a_foreign_root_reach_a_new_subscriber_once(stack: ExitStack, tmp_path: Path) -> None:
+    """And its child counts what it sends, under its address."""
+    port = mosquitto(stack, tmp_path)
+    brokers = stack.enter_context(Tree({"b": None, "c": "b"}, "identity", root_parent=port))
+    top = listener(stack, port, "top")
+    top.client.publish("kept", b"old", 1, retain=True).wait_for_publish(WAIT_S)
+    first = listener(stack, brokers.ports["c"], "first", "kept")
+    until(lambda: first.got == [b"old"], "the retained message at the leaf")
+    second = listener(stack, brokers.ports["b"], "second", "kept")
+    until(lambda: second.got == [b"old"], "the retained message in the middle")
+    top.client.publish("kept", b"new", 1, retain=True).wait_for_publish(WAIT_S)
+    until(lambda: first.got == second.got == [b"old", b"new"], "the live message")
+    sent = {it.kind: count for it, count in brokers.counts().sent.items() if it.link == f"127.0.0.1:{port}>b"}
+    assert sent == {"retained": 1, "notification": 1}
