@@ -13,8 +13,7 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from broker.laws import sampler
-
-NS_PER_S = 1_000_000_000
+from broker.values import NS_PER_S
 
 
 class Law(Protocol):

@@ -98,7 +98,6 @@ def _run_point(scenario: Scenario, folder: Path, progress: Progress = lambda _: 
     try:
         simulation.run(progress)
     finally:  # what was logged is kept, also when it is interrupted
-        simulation.close_logs()
         _collect(raw.folder, folder / "log")
     wall_s = time.monotonic() - begun
     run_directory.describe(folder, scenario, VIRTUAL, started, wall_s)

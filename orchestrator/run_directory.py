@@ -19,10 +19,9 @@ import numpy as np
 from pydantic import BaseModel
 
 from broker.log_record import MAGIC, NAMES_FILE, RECORDS_FILE, Log, name_line, route_line
+from broker.values import NS_PER_S
 from orchestrator.scenario import Scenario
 from orchestrator.topology import Tree
-
-NS_PER_S = 1_000_000_000
 
 
 def create(out: Path, name: str, ground: str, seed: int, scenario_file: str) -> Path:

@@ -156,9 +156,10 @@ class Overlay:
     def _ask(self, entry: Entry, parent: Session, is_late: bool) -> None:
         """The parent will send what is retained for a new entry; ours may be old, unless it is on its way up."""
         self._asked[entry] = is_late
-        if not is_late:
+        ours = [] if is_late else list(handle_subscribe.retained_for(self._broker, entry.filter))
+        if ours:
             climbing = _climbing(parent)
-            for message in handle_subscribe.retained_for(self._broker, entry.filter):
+            for message in ours:
                 if message.topic not in climbing:
                     persist.retain(self._broker, message.topic, None)
 
@@ -190,11 +191,10 @@ class Overlay:
     def _foreign_asked(self, connection: "Connection", entry: Entry) -> None:
         """A foreign parent does not mark its answer, but it is complete when a ping that follows is answered."""
         self._foreign_asks[entry] = set()
-        self._pings.append(entry)
-        self._broker.send(connection, mqtt5.PingReqPacket())
+        self.ping(connection, entry)
 
-    def ping(self, connection: "Connection") -> None:
-        self._pings.append(None)
+    def ping(self, connection: "Connection", asked: Entry | None = None) -> None:
+        self._pings.append(asked)
         self._broker.send(connection, mqtt5.PingReqPacket())
 
     def pinged(self) -> None:

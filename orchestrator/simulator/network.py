@@ -18,11 +18,11 @@ from broker.core.restore import restore
 from broker.core.run import Run
 from broker.core.store import MemoryStore
 from broker.log_record import Log
+from broker.values import NS_PER_S
 from orchestrator.simulator.loop import Loop
 from orchestrator.simulator.wire import Direct, Packet, Quality, Wire
 
 LogWriter = Callable[[str, int, Log], None]  # who logs, in which life, what
-NS_PER_S = 1_000_000_000
 
 
 class Host:
@@ -65,8 +65,9 @@ class Host:
         self.serving = 0 if self.is_paused else self.lives
         if self._write_log is not None:
             self.log = Log()
-        self.is_plain = self.store is None and self._config(self.lives).service_in is None
-        self.broker = Broker(self._config(self.lives), self.log, is_durable=self.store is not None)
+        config = self._config(self.lives)
+        self.is_plain = self.store is None and config.service_in is None
+        self.broker = Broker(config, self.log, is_durable=self.store is not None)
         if self.store is not None:
             restore(self.broker, self.store.load(), self.loop.now_ns)
         if self.parent is not None:

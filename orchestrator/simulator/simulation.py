@@ -12,6 +12,7 @@ from typing import Any
 from broker.config import BrokerConfig, Demand
 from broker.laws import sampler
 from broker.log_record import Kind, Log
+from broker.values import NS_PER_S
 from clients.workload import Change, Share, churn, on_off, poisson, publications, shares_of, stream
 from orchestrator.scenario.format import Law, Peer, Publisher, Subscriber
 from orchestrator.scenario.model import Scenario, class_topic
@@ -21,7 +22,6 @@ from orchestrator.simulator.loop import Loop
 from orchestrator.simulator.network import Host, LogWriter, Uplink
 from orchestrator.simulator.wire import NO_DELAY, Quality
 
-NS_PER_S = 1_000_000_000
 STARTS_NS, CONNECT_NS, SUBSCRIBE_NS = -10 * NS_PER_S, -8 * NS_PER_S, -5 * NS_PER_S
 DRAIN_NS = 60 * NS_PER_S  # at most, after the measured time
 GC_ALLOCATIONS = 100_000  # between two looks for garbage in circles, of which there is little
@@ -104,7 +104,13 @@ class Simulation:
     # -- the story --------------------------------------------------------------------------------------------
 
     def run(self, progress: Callable[[float], None] = lambda _: None) -> None:
-        """From set-up to drain; `progress` gets the part of the model time that is done."""
+        """From set-up to drain; `progress` gets the part of the model time that is done. What was logged is written."""
+        try:
+            self._play(progress)
+        finally:
+            self._close_logs()
+
+    def _play(self, progress: Callable[[float], None]) -> None:
         for host in self.hosts.values():
             host.start()
         self._run_until(CONNECT_NS)
@@ -126,7 +132,6 @@ class Simulation:
         for client in everybody:
             client.stop()
         self._run_until(self.end_ns + DRAIN_NS)
-        self.close_logs()
 
     def _run_until(self, until_ns: int, progress: Callable[[float], None] = lambda _: None) -> None:
         while not self.loop.run(until_ns, SLICE_EVENTS):
@@ -135,7 +140,7 @@ class Simulation:
                 if host.is_up:
                     host.write_log(LOG_BYTES)
 
-    def close_logs(self) -> None:
+    def _close_logs(self) -> None:
         for host in self.hosts.values():
             host.close_log()
         if self._write_log is not None and self.client_log.log is not None:

@@ -12,13 +12,12 @@ import mqtt5
 
 from broker.config import Demand
 from broker.core.run import Run
-from broker.values import Published
+from broker.values import NS_PER_S, Published
 from orchestrator.simulator.loop import Loop
 
 Packet = mqtt5.Packet | Run | Published
 HEADER_BYTES = 40  # of a packet beside topic and payload, for bandwidth: TCP, IP, MQTT
 CONTROL_BYTES = 60  # of any other packet, in all
-NS_PER_S = 1_000_000_000
 
 
 class End(Protocol):

@@ -8,10 +8,10 @@ from collections import defaultdict
 import numpy as np
 
 from broker.log_record import ADDITIONAL, FIELDS, NOT_BACK, REPLAY, Kind, Log
+from broker.values import NS_PER_S
 from orchestrator.scenario import Scenario
 from orchestrator.simulator.simulation import CLIENTS, Simulation
 
-NS_PER_S = 1_000_000_000
 DTYPE = np.dtype([(name, {"q": "<i8", "i": "<i4", "B": "u1"}[code]) for name, code in FIELDS])
 CONTROL = (Kind.LINK_SUBSCRIBE, Kind.LINK_UNSUBSCRIBE, Kind.LINK_REFRESH)
 

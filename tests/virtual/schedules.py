@@ -15,13 +15,12 @@ from typing import Any
 from broker.config import BrokerConfig
 from broker.core.overlay import Overlay
 from broker.routing.filters import matches
-from broker.values import Entry
+from broker.values import NS_PER_S, Entry
 from orchestrator.simulator.clients import Client
 from orchestrator.simulator.loop import Loop
 from orchestrator.simulator.network import Host, Uplink
 from orchestrator.simulator.wire import NO_DELAY, Quality
 
-NS_PER_S = 1_000_000_000
 MS = 1_000_000
 TOPICS = ("a/1", "a/2", "b/1")
 FILTERS = ("a/1", "a/2", "b/1", "a/+", "#")

@@ -5,7 +5,8 @@ from itertools import islice, pairwise, takewhile
 
 import pytest
 
-from clients.workload import NS_PER_S, Duration, Share, churn, on_off, poisson, publications, shares_of, stream
+from broker.values import NS_PER_S
+from clients.workload import Duration, Share, churn, on_off, poisson, publications, shares_of, stream
 from orchestrator.scenario import Law
 
 LAWS = [
