@@ -18,6 +18,7 @@ from broker.log_record import FIELDS, MAGIC, NAMES_FILE, NOT_BACK, RECORD, RECOR
 _NUMPY = {"q": "<i8", "i": "<i4", "B": "u1"}
 DTYPE = np.dtype([(name, _NUMPY[code]) for name, code in FIELDS])
 assert DTYPE.itemsize == RECORD.size
+CLIENTS = "clients"  # the log of the testbed's own clients
 RECORDS_MAX = 500_000  # read at a time; a record may stand for many events
 
 
@@ -35,27 +36,31 @@ def read(folder: Path, broker: str) -> pa.Table:
 
 def tables(folder: Path, broker: str, records_max: int = RECORDS_MAX) -> Iterator[pa.Table]:
     """The same piece by piece, so that a log of any length can be read."""
-    life = 1
+    life, position = 1, 0
     while (folder / RECORDS_FILE.format(life)).exists() or life == 1:
         names, routes = _names(folder / NAMES_FILE.format(life))
         lookup = pa.array([*names, None], pa.string())  # the last one for "there is none"
         for records in _records(folder / RECORDS_FILE.format(life), records_max):
-            yield _table(records, lookup, routes, broker)
+            table = _table(records, lookup, routes, broker, position)
+            position += len(table)
+            yield table
         life += 1
 
 
-def _table(records: np.ndarray, lookup: pa.Array, routes: dict[int, list[int]], broker: str) -> pa.Table:
+def _table(records: np.ndarray, lookup: pa.Array, routes: dict[int, list[int]], broker: str, position: int) -> pa.Table:
     spelt, clients = _spelt_out(records, routes)
 
     def names_of(numbers: np.ndarray) -> pa.Array:
         return lookup.take(pa.array(np.where(numbers < 0, len(lookup) - 1, numbers)))
 
     columns = {
+        "position": np.arange(position, position + len(spelt)),
         "time_ns": spelt["time_ns"],
         "broker": pa.repeat(pa.scalar(broker), len(spelt)),
         "event": pa.array(EVENT_NAMES).take(pa.array(spelt["kind"])),
         "origin": names_of(spelt["origin"]),
         "sequence": pa.array(spelt["sequence"], mask=spelt["sequence"] < 0),
+        "number": pa.array(spelt["route"], mask=spelt["kind"] != Kind.IDENTIFIED),
         "client": names_of(clients),
         "topic": names_of(spelt["topic"]),
         "size": spelt["size"],

@@ -15,6 +15,7 @@ class BrokerConfig:
     id_token: str = ""  # makes assigned client ids unique over brokers and restarts, and hard to guess
     parent_user: str | None = None  # with which it introduces itself to its parent
     parent_password: str | None = None
+    is_testbed: bool = False  # publishers of an experiment have their identity in the payload, which is logged
     routing: str = "identity"  # how subscriptions travel to the parent: flooding, simple or identity
     refresh_s: float = 0.0  # every so often all interest is repeated to the parent, and what is not repeated is dropped
     packet_bytes_max: int = 268_435_460  # incoming; the largest packet of MQTT, so that clients need not be told

@@ -18,16 +18,13 @@ FIELDS = (
     ("origin", "i"),  # number of that broker's name (with its incarnation)
     ("subject", "i"),  # number of the client's name; -1 where there is none
     ("topic", "i"),  # number of the topic or filter
-    ("route", "i"),  # number of the route for `routed`; else -1
+    ("route", "i"),  # number of the route for `routed`, of the publisher's message for `identified`; else -1
     ("size", "i"),  # payload bytes
     ("count", "i"),  # how many messages this record stands for
     ("kind", "B"),
     ("qos", "B"),
     ("reason", "B"),
-    (
-        "flags",
-        "B",
-    ),  # see below
+    ("flags", "B"),  # see below
 )
 RECORD = struct.Struct("<" + "".join(code for _, code in FIELDS))
 RECORDS_FILE, NAMES_FILE = "log.{}.records", "log.{}.names"  # each life of a broker has its own pair, 1, 2, ...
@@ -36,6 +33,7 @@ RETAIN, DUPLICATE = 1, 2
 ADDITIONAL = 4  # sent up a link below which nobody subscribes
 NOT_BACK = 16  # `routed`: to all receivers of the route but the one from which it came
 REPLAY = 8  # a retained message for a new subscription of a child
+WAITED = 32  # it was `queued` before, so this tells no second time that it was routed to `subject`
 NAMES_MAX = 200_000  # remembered in memory; the file has all
 
 
@@ -58,6 +56,13 @@ class Kind(IntEnum):
     LINK_RESYNC = 15  # either of them after a reconnection; flags say which
     PUBLISHED = 17  # by a client of the testbed, which carries the identity in the payload: made, not yet sent
     PROCESSED = 18  # ... and worked on after receipt
+    STARTED = 19  # a broker begins a life; what it has in its table is `subscribed` to at once
+    IDENTIFIED = 20  # the message that just entered is this one of the testbed's publisher `subject`
+    FAULT = 21  # an experiment's fault strikes; `subject` says what and where, `sequence` is its number in the run
+    FAULT_CONFIRMED = 22  # a probe saw its effect
+    HEALED = 23
+    SERVED = 25  # it is through the emulated service at the broker's input, and is routed now
+    HEAL_CONFIRMED = 24  # a probe saw that all is connected and subscribed again
 
 
 class Reason(IntEnum):
@@ -106,9 +111,9 @@ class Log:
 
     def add(
         self, time_ns: int, kind: int, subject: int, topic: int = -1, sequence: int = -1, size: int = 0, qos: int = 0,
-        reason: int = 0, flags: int = 0, origin: int = -1,
+        reason: int = 0, flags: int = 0, origin: int = -1, route: int = -1,
     ) -> None:  # fmt: skip
-        self.records += RECORD.pack(time_ns, sequence, origin, subject, topic, -1, size, 1, kind, qos, reason, flags)
+        self.records += RECORD.pack(time_ns, sequence, origin, subject, topic, route, size, 1, kind, qos, reason, flags)
 
     def take(self) -> tuple[list[tuple[int, str]], list[tuple[int, tuple[int, ...]]], bytearray]:
         """What there is to write; the buffers are empty afterwards."""

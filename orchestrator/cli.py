@@ -6,20 +6,24 @@ Exit codes: 0 fine; 1 a measurement or an invariant does not hold; 2 bad input; 
 import json
 import shutil
 import sys
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from analysis.errors import RunError, SparkError
 from orchestrator import shipped
+from orchestrator.java import JavaError, need_java
 from orchestrator.scenario import ScenarioError, load, schema
-from orchestrator.scenario.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from orchestrator.run import Done
-    from orchestrator.scenario import Experiment
+    from collections.abc import Callable, Sequence
 
+    from orchestrator.run import Task
+
+DIFFERS = 1
 BAD_INPUT = 2
 MISSING = 3
 INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
@@ -31,6 +35,14 @@ app = typer.Typer(
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A scenario file, or the name of a shipped scenario.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, numbers unrounded.")]
+Master = Annotated[str | None, typer.Option(metavar="URL", help="A Spark cluster, as spark://HOST:7077.")]
+Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write metrics and invariants as test cases.")]
+AllowInconclusive = Annotated[
+    bool, typer.Option("--allow-inconclusive", help="Exit with 0 if nothing differs, even if something cannot be told.")
+]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Spark says.")]
+RunDirs = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run directories, or points of sweeps.")]
+RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR")]
 Detail = Annotated[bool, typer.Option("--detail", help="Also the rows per broker, link and queue.")]
 
 
@@ -46,9 +58,12 @@ def main() -> NoReturn:
 def dispatch(arguments: list[str]) -> int:
     try:
         return int(app(arguments or ["--help"], prog_name="brokerbed", standalone_mode=False) or 0)
-    except (ScenarioError, BadInputError) as error:
-        print(f"brokerbed: {error}" if isinstance(error, BadInputError) else error, file=sys.stderr)
+    except (ScenarioError, BadInputError, RunError) as error:
+        print(error if isinstance(error, ScenarioError) else f"brokerbed: {error}", file=sys.stderr)
         return BAD_INPUT
+    except (SparkError, JavaError) as error:
+        print(f"brokerbed: {error}", file=sys.stderr)
+        return MISSING
     except typer.TyperException as error:
         print(f"brokerbed: {' '.join(error.format_message().split())} (see brokerbed --help)", file=sys.stderr)
         return BAD_INPUT
@@ -103,12 +118,20 @@ def run(
     file: File,
     on: Annotated[str, typer.Option(help="The ground: virtual (local and docker are to come).")] = "virtual",
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the scenario's own.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="So many runs, with this seed and the next ones, pooled.")] = 1,
     out: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
+    master: Master = None,
+    no_analyse: Annotated[bool, typer.Option("--no-analyse", help="Only run; print the run directory.")] = False,
     as_json: Json = False,
-) -> None:
-    """Runs a scenario and keeps its message log in a run directory; the points of a sweep run on all cores.
+    detail: Detail = False,
+    junit: Junit = None,
+    allow_inconclusive: AllowInconclusive = False,
+    verbose: Verbose = False,
+) -> int:
+    """Runs a scenario, measures what happened and sets it beside the prediction.
 
-    The virtual ground has the real brokers on a simulated network and clock: the same seed gives the same log.
+    The virtual ground has the real brokers on a simulated network and clock: the same seed gives the same log. The
+    points of a sweep run on all cores, or with --master on a Spark cluster; one that was interrupted goes on.
 
     Example: brokerbed run quickstart --on virtual
     """
@@ -119,30 +142,110 @@ def run(
     if on != VIRTUAL:
         raise BadInputError(f"--on: the only ground so far is {VIRTUAL}, not {on}")
     experiment = load(shipped.find(file))
+    if not no_analyse:
+        need_java()  # before anything is run that could not be analysed
+    spread = None if master is None else partial(_spread, master, verbose)
     with present.progress(f"{experiment.name} on {on}") as progress:
-        folder, done = run_experiment(experiment, seed, out, progress)
+        folder = run_experiment(experiment, seed, seeds, out, progress, spread, present.tell)
+    if not no_analyse:
+        return _analyse([folder], master, as_json, detail, junit, allow_inconclusive, verbose)
+    print(json.dumps({"scenario": experiment.name, "on": on, "run_directory": str(folder)}) if as_json else folder)
+    return 0
+
+
+def _spread(master: str, verbose: bool, tasks: "Sequence[Task]", work: "Callable[[Task], None]") -> None:
+    from analysis.jobs.session import session
+    from analysis.jobs.spread import spread
+
+    with session(master, 0, verbose) as spark:
+        spread(spark, [task.absolute() for task in tasks], work)
+
+
+@app.command()
+def analyse(
+    run_dirs: RunDirs,
+    master: Master = None,
+    as_json: Json = False,
+    detail: Detail = False,
+    junit: Junit = None,
+    allow_inconclusive: AllowInconclusive = False,
+    verbose: Verbose = False,
+) -> int:
+    """Measures finished runs with Spark and sets them beside their predictions.
+
+    Example: brokerbed analyse runs/latest
+    """
+    return _analyse(run_dirs, master, as_json, detail, junit, allow_inconclusive, verbose)
+
+
+def _analyse(
+    folders: "Sequence[Path]", master: str | None, as_json: bool, detail: bool, junit_file: Path | None,
+    allow_inconclusive: bool, verbose: bool,
+) -> int:  # fmt: skip
+    from analysis import junit
+    from analysis.jobs.analyse import analyse as analyse_all
+    from analysis.runs import find
+    from orchestrator import present
+
+    found = [find(folder) for folder in folders]
+    analyses = []
+    for analysis in analyse_all(found, master, verbose):
+        analyses.append(analysis)
+        if not as_json:
+            present.print_analysis(analysis, detail)
+            sys.stdout.flush()
+            present.print_assumptions(analysis)
+            present.print_warnings([point.prediction for point in analysis.points])
     if as_json:
-        print(json.dumps(_told(experiment, folder, done), allow_nan=False))
+        told = [analysis.as_json(detail) for analysis in analyses]
+        print(json.dumps(told[0] if len(told) == 1 else {"runs": told}, allow_nan=False))
+    if junit_file is not None:
+        junit.write(junit_file, analyses, allow_inconclusive)
+    points = [point for analysis in analyses for point in analysis.points]
+    if not allow_inconclusive and any(row.verdict == "inconclusive" for point in points for row in point.headline):
+        present.tell("inconclusive: measure longer (clock.measure), or with more copies or --seeds, to tell")
+    is_fine = all(point.is_tolerable if allow_inconclusive else point.agrees for point in points)
+    return 0 if is_fine else DIFFERS
+
+
+@app.command()
+def compare(run_dirs: RunDirs, master: Master = None, as_json: Json = False, verbose: Verbose = False) -> None:
+    """Several runs of one scenario (grounds, seeds, routings) in one table; analyses those that were not yet.
+
+    Example: brokerbed compare runs/one runs/other
+    """
+    from analysis.compare import comparison, missing
+    from analysis.jobs.analyse import analyse as analyse_all
+    from analysis.runs import find
+    from orchestrator import present
+
+    found = [find(folder) for folder in run_dirs]
+    if left := missing(found):
+        list(analyse_all(left, master, verbose))
+    table = comparison(found)
+    if as_json:
+        print(json.dumps(table.as_json(), allow_nan=False))
     else:
-        print(folder)
+        present.print_comparison(table)
 
 
-def _told(experiment: "Experiment", folder: Path, done: "list[Done]") -> dict[str, Any]:
-    points = [
-        {
-            "scenario": each.scenario.name,
-            "on": "virtual",
-            "seed": each.scenario.seed,
-            "model_seconds": each.scenario.clock.measure / NS_PER_S,
-            "wall_seconds": each.wall_s,
-            "run_directory": str(each.folder),
-        }
-        for each in done
-    ]
-    if not experiment.is_sweep:
-        return points[0]
-    swept = [{"at": dict(each.scenario.at), **point} for each, point in zip(done, points, strict=True)]
-    return {"scenario": experiment.name, "run_directory": str(folder), "points": swept}
+@app.command()
+def trace(run_dir: RunDir, message: Annotated[str, typer.Argument(metavar="MESSAGE")], as_json: Json = False) -> None:
+    """The way of one message through the network, hop by hop: of publisher sensor the 17th is sensor.17.
+
+    With copies a publisher's name has the copy's number, sensor.0.17; b3.1.17 is the 17th that entered at b3 in its
+    first life.
+
+    Example: brokerbed trace runs/latest sensor.0.17
+    """
+    from analysis.trace import trace as way_of
+    from orchestrator import present
+
+    steps = way_of(run_dir, message)
+    if as_json:
+        print(json.dumps({"message": message, "steps": [step.as_json() for step in steps]}))
+    else:
+        present.print_trace(steps)
 
 
 @app.command()

@@ -18,6 +18,10 @@ FETCHED = Path(sys.prefix) / "java"
 ADVICE = f"install Java {VERSION_MIN} or newer (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 
 
+class JavaError(RuntimeError):
+    """There is no Java that is new enough; the text says what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Java:
     executable: Path
@@ -31,6 +35,14 @@ def find_java() -> Java | None:
         if version is not None and version >= VERSION_MIN:
             return Java(executable, version)
     return None
+
+
+def need_java() -> Java:
+    """For Spark; JavaError says what to install."""
+    java = find_java()
+    if java is None:
+        raise JavaError(f"the analysis needs Java, and there is none: {ADVICE}")
+    return java
 
 
 def _candidates() -> Iterator[Path]:

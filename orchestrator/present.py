@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -12,7 +13,13 @@ from rich.table import Table
 
 from analysis.delays import Way
 from analysis.predict import Prediction, Row
+from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE, Compared
 from orchestrator.doctor import Finding
+
+if TYPE_CHECKING:  # they bring Spark, which most commands need not
+    from analysis.compare import Comparison
+    from analysis.jobs.analyse import Analysis, Point
+    from analysis.trace import Step
 
 PROGRESS_LINE_S = 5.0  # between two lines of progress off a terminal
 UNWRAPPED_COLUMNS = 100_000  # off a terminal no line is folded or cut
@@ -48,6 +55,11 @@ def progress(what: str) -> Iterator[Callable[[float], None]]:
             out.print(f"{what}: {part:.0%}, about {left_s:.0f} s left")
 
     yield tell
+
+
+def tell(line: str) -> None:
+    """One line on stderr."""
+    console(stderr=True).print(line, markup=False, soft_wrap=True)
 
 
 def number(value: float | None) -> str:
@@ -95,9 +107,115 @@ def print_sweep(predictions: Sequence[Prediction]) -> None:
         console().print("delays and delivery per publisher and subscriber are left out here; --json has them")
 
 
+def print_analysis(analysis: "Analysis", detail: bool) -> None:
+    """Measured beside predicted; of a sweep the headline rows of all points in one table."""
+    if analysis.finished.experiment.is_sweep and not detail:
+        _print_points(analysis)
+    else:
+        for point in analysis.points:
+            _print_point(point, detail)
+    verdicts = [row.verdict for point in analysis.points for row in point.headline]
+    told = [f"{verdicts.count(it)} {it}" for it in (AGREES, DIFFERS, INCONCLUSIVE) if it in verdicts]
+    if None in verdicts:
+        told.append(f"{verdicts.count(None)} without a prediction")
+    console().print(f"{', '.join(told)}; {analysis.finished.folder}", soft_wrap=True)
+
+
+def _print_point(point: "Point", detail: bool) -> None:
+    run = point.runs[0]
+    seeds = f"seed {run.scenario.seed}" if len(point.runs) == 1 else f"{len(point.runs)} seeds"
+    table = _table("metric", "of", *COMPARED, right=COMPARED[:-1])
+    table.title = f"{run.scenario.name} on {run.ground}, {seeds}: {point.compared_s:,.0f} s compared"
+    for row in point.rows:
+        if detail or row.is_headline:
+            table.add_row(row.metric, _labels(row), *_figures(row))
+    console().print(table)
+    judged = _table("invariant", "checked", "", right=("checked",))
+    for it in point.invariants:
+        judged.add_row(it.name, f"{it.checked:,}", "[green]holds[/]" if it.holds else f"[red]{it.broken:,} broken[/]")
+    console().print(judged)
+    for it in point.invariants:
+        for text in it.offenders:
+            console().print(f"{it.name}: {text}", markup=False, soft_wrap=True)
+
+
+def _print_points(analysis: "Analysis") -> None:
+    keys = list(dict.fromkeys(key for point in analysis.points for key in point.runs[0].scenario.at))
+    table = _table(*keys, "metric", *COMPARED, right=COMPARED[:-1])
+    table.title = f"{analysis.finished.experiment.name}: {len(analysis.points)} points"
+    for point in analysis.points:
+        at = point.runs[0].scenario.at
+        values = ["null" if (value := at.get(key, "")) is None else escape(str(value)) for key in keys]
+        for row in point.headline:
+            table.add_row(*values, _column(row), *_figures(row))
+    console().print(table)
+    for point in analysis.points:
+        for it in point.invariants:
+            if not it.holds:
+                where = ", ".join(f"{key}={value}" for key, value in point.runs[0].scenario.at.items())
+                console().print(f"{it.name}: {it.broken} broken at {where}: {'; '.join(it.offenders)}", markup=False)
+
+
+COMPARED = ("predicted", "measured", "95% interval", "error", "verdict")
+_COLOURS = {AGREES: "green", DIFFERS: "red", INCONCLUSIVE: "yellow", None: "yellow"}
+
+
+def _figures(row: Compared) -> tuple[str, ...]:
+    interval = "-" if row.ci_low is None else f"{number(row.ci_low)} .. {number(row.ci_high)}"
+    error = "-" if row.relative_error is None else f"{row.relative_error:+.2%}"
+    verdict = f"[{_COLOURS[row.verdict]}]{row.verdict or 'no prediction'}[/]"
+    return number(row.predicted), number(row.measured), interval, error, verdict
+
+
+def print_comparison(comparison: "Comparison") -> None:
+    """Runs side by side: what each measured, and what was predicted where that is the same for all."""
+    predicted = [{it["predicted"] for it in values if it is not None} for _, values in comparison.rows]
+    is_shared = all(len(it) == 1 for it in predicted)
+    names = [name for name in comparison.names for name in ((name,) if is_shared else (name, "predicted"))]
+    table = _table("metric", *(("predicted",) if is_shared else ()), *names, right=("predicted", *names))
+    for (metric, labels), values in comparison.rows:
+        cells = [number(next(it["predicted"] for it in values if it is not None))] if is_shared else []
+        for it in values:
+            cells.append("-" if it is None else _short(it))
+            if not is_shared:
+                cells.append("-" if it is None else number(it["predicted"]))
+        table.add_row(f"{metric} {' -> '.join(value for _, value in labels)}".strip(), *cells)
+    console().print(table)
+
+
+def _short(entry: dict[str, Any]) -> str:
+    half = "" if entry["ci_low"] is None else f" ± {number((entry['ci_high'] - entry['ci_low']) / 2)}"
+    verdict = entry["verdict"]
+    return f"{number(entry['measured'])}{half} [{_COLOURS[verdict]}]{verdict or 'no prediction'}[/]"
+
+
+def print_trace(steps: "Sequence[Step]") -> None:
+    table = _table("after s", "at", "event", "client", "", right=("after s",))
+    for step in steps:
+        table.add_row(
+            f"{(step.time_ns - steps[0].time_ns) / 1e9:.6f}", step.broker, step.event, step.client, step.reason
+        )
+    console().print(table)
+
+
+def print_assumptions(analysis: "Analysis") -> None:
+    """Broken ones, on stderr, as warnings."""
+    lines = []
+    for point in analysis.points:
+        where = ", ".join(f"{key}={value}" for key, value in point.runs[0].scenario.at.items())
+        for it in point.assumptions:
+            if not it.holds:
+                suffix = f" (at {where})" if where else ""
+                lines.append(f"warning: {it.name}: not so at {it.at} (p = {it.p_value:.2g}){suffix}")
+    _print_some(lines)
+
+
 def print_warnings(predictions: Iterable[Prediction]) -> None:
     """One line each, on stderr, for what has no prediction and why."""
-    lines = list(dict.fromkeys(line for prediction in predictions for line in _warnings(prediction)))
+    _print_some(list(dict.fromkeys(line for prediction in predictions for line in _warnings(prediction))))
+
+
+def _print_some(lines: list[str]) -> None:
     if len(lines) > WARNINGS_SHOWN_MAX:
         lines[WARNINGS_SHOWN_MAX:] = [f"and {len(lines) - WARNINGS_SHOWN_MAX} more like these; --json has all of them"]
     out = console(stderr=True)
@@ -142,11 +260,11 @@ def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     return table
 
 
-def _labels(row: Row) -> str:
+def _labels(row: Row | Compared) -> str:
     if row.metric.startswith("delay.stage"):
         return f"{row.labels['stage']} {row.labels['at']}"
     return " -> ".join(row.labels.values()) or "all"
 
 
-def _column(row: Row) -> str:
+def _column(row: Row | Compared) -> str:
     return f"{row.metric} {' -> '.join(row.labels.values())}".strip()

@@ -1,10 +1,14 @@
-"""`brokerbed run`: an experiment on a ground, into its run directory; the points of a sweep on all cores."""
+"""`brokerbed run`: an experiment on a ground, into its run directory.
+
+The runs of an experiment (points of a sweep, several seeds) are done on all cores, or wherever `spread` takes them.
+What is finished stays: the same command goes on with a sweep that was interrupted.
+"""
 
 import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -20,45 +24,77 @@ Progress = Callable[[float], None]  # the part that is done, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """A finished run, or one point of it."""
+class Task:
+    """One run: of a point, with a seed."""
 
-    folder: Path
     scenario: Scenario
-    wall_s: float
+    folder: Path
+
+    def absolute(self) -> "Task":
+        return replace(self, folder=self.folder.absolute())
 
 
-def run(experiment: Experiment, seed: int | None, out: Path, progress: Progress) -> tuple[Path, list[Done]]:
-    """The run directory and its points; a single run is its own only point."""
+Spread = Callable[[Sequence[Task], Callable[[Task], None]], object]  # does them all, somewhere
+
+
+def run(
+    experiment: Experiment,
+    seed: int | None,
+    seeds: int,
+    out: Path,
+    progress: Progress,
+    spread: Spread | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """The run directory. Each point is run with `seeds` seeds, beginning with `seed` or the scenario's own."""
     points = [replace(point, seed=point.seed if seed is None else seed) for point in experiment.points]
-    folder = run_directory.create(out, experiment.name, VIRTUAL, points[0].seed, experiment.file)
-    if not experiment.is_sweep:
-        return folder, [_run_point(points[0], folder, progress)]
-    return folder, _run_points(points, folder, progress)
+    folder = None
+    if experiment.is_sweep or seeds > 1:
+        folder = run_directory.unfinished(out, experiment.name, VIRTUAL, points[0].seed, experiment.file)
+    is_new = folder is None
+    folder = folder or run_directory.create(out, experiment.name, VIRTUAL, points[0].seed, experiment.file)
+    tasks = list(_tasks(experiment, points, seeds, folder))
+    if len(tasks) == 1:
+        run_task(tasks[0], progress)
+        return folder
+    left = [task for task in tasks if not run_directory.is_finished(task.folder)]
+    if not is_new:
+        tell(f"going on with {folder}: {len(tasks) - len(left)} of {len(tasks)} runs are done")
+    if spread is not None and left:
+        spread(left, run_task)
+    elif left:
+        _run_on_all_cores(left, len(tasks), progress)
+    run_directory.describe_all(folder, points[0], VIRTUAL, len(experiment.points), seeds)
+    return folder
 
 
-def _run_points(points: list[Scenario], folder: Path, progress: Progress) -> list[Done]:
-    done: dict[int, Done] = {}
-    workers = min(len(points), os.cpu_count() or 1)
+def _tasks(experiment: Experiment, points: list[Scenario], seeds: int, folder: Path) -> list[Task]:
+    tasks = []
+    for number, point in enumerate(points):
+        place = folder / "points" / str(number) if experiment.is_sweep else folder
+        for seed in range(point.seed, point.seed + seeds):
+            its = place if seeds == 1 else place / "seeds" / str(seed)
+            tasks.append(Task(replace(point, seed=seed), its))
+    return tasks
+
+
+def _run_on_all_cores(tasks: list[Task], total: int, progress: Progress) -> None:
+    done = total - len(tasks)
+    workers = min(len(tasks), os.cpu_count() or 1)
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker)
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers hear of Ctrl-C when they are ready for it
     try:
-        jobs = {
-            pool.submit(_run_in_worker, point, folder / "points" / str(number)): number
-            for number, point in enumerate(points)
-        }
+        jobs = [pool.submit(_run_in_worker, task) for task in tasks]
     finally:
         signal.signal(signal.SIGINT, handler)
     try:
         for job in as_completed(jobs):
-            result = job.result()
-            if result is None:
+            if not job.result():
                 raise KeyboardInterrupt
-            done[jobs[job]] = result
-            progress(len(done) / len(points))
+            done += 1
+            progress(done / total)
     finally:
         pool.shutdown(cancel_futures=True)
-    return [done[number] for number in sorted(done)]
 
 
 class _Worker:
@@ -70,26 +106,29 @@ def _begin_worker() -> None:
 
 
 def _interrupted(*_: object) -> None:
-    """Ctrl-C reaches every worker: it ends its point, and begins no other."""
+    """Ctrl-C reaches every worker: it ends its run, and begins no other."""
     _Worker.is_stopped = True
     if _Worker.is_busy:
         raise KeyboardInterrupt
 
 
-def _run_in_worker(scenario: Scenario, folder: Path) -> Done | None:
-    """None if it was interrupted."""
+def _run_in_worker(task: Task) -> bool:
+    """False if it was interrupted."""
     if _Worker.is_stopped:
-        return None
+        return False
     _Worker.is_busy = True
     try:
-        return _run_point(scenario, folder)
+        run_task(task)
     except KeyboardInterrupt:
-        return None
+        return False
     finally:
         _Worker.is_busy = False
+    return True
 
 
-def _run_point(scenario: Scenario, folder: Path, progress: Progress = lambda _: None) -> Done:
+def run_task(task: Task, progress: Progress = lambda _: None) -> None:
+    scenario, folder = task.scenario, task.folder
+    shutil.rmtree(folder / "log", ignore_errors=True)  # of a run that was interrupted
     folder.mkdir(parents=True, exist_ok=True)
     started, begun = time.time(), time.monotonic()
     run_directory.describe(folder, scenario, VIRTUAL, started, None)
@@ -99,9 +138,7 @@ def _run_point(scenario: Scenario, folder: Path, progress: Progress = lambda _: 
         simulation.run(progress)
     finally:  # what was logged is kept, also when it is interrupted
         _collect(raw.folder, folder / "log")
-    wall_s = time.monotonic() - begun
-    run_directory.describe(folder, scenario, VIRTUAL, started, wall_s)
-    return Done(folder, scenario, wall_s)
+    run_directory.describe(folder, scenario, VIRTUAL, started, time.monotonic() - begun)
 
 
 def _collect(raw: Path, dataset: Path) -> None:

@@ -4,6 +4,7 @@
 is under way its raw logs are in `raw/`; when it ends they become the dataset in `log/`.
 """
 
+import glob
 import json
 import os
 import platform
@@ -43,6 +44,36 @@ def create(out: Path, name: str, ground: str, seed: int, scenario_file: str) -> 
     return folder
 
 
+def unfinished(out: Path, name: str, ground: str, seed: int, scenario_file: str) -> Path | None:
+    """The newest directory in which just this experiment was begun and not ended."""
+    wanted = Path(scenario_file).read_bytes()
+    for folder in sorted(out.glob(f"{glob.escape(f'{name}-{ground}-{seed}-')}*"), reverse=True):
+        given = folder / "scenario.yaml"
+        if given.is_file() and given.read_bytes() == wanted:
+            return None if is_finished(folder) else folder
+    return None
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether run.json says that a run, or all runs of an experiment, came to their end."""
+    try:
+        return json.loads((folder / "run.json").read_text(encoding="utf-8"))["wall_seconds"] is not None
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def describe_all(folder: Path, first: Scenario, ground: str, points: int, seeds: int) -> None:
+    """Write the run.json of a sweep, or of several seeds: all of it is done."""
+    runs = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("**/run.json"))]
+    told = {
+        "name": first.name, "seed": first.seed, "seeds": seeds, "points": points, "ground": ground,
+        "version": version("brokerbed"), "commit": _commit(), "started": min(run["started"] for run in runs),
+        "wall_seconds": sum(run["wall_seconds"] for run in runs),
+        "model_seconds": sum(run["model_seconds"] for run in runs),
+    }  # fmt: skip
+    _write(folder / "run.json", told)
+
+
 def describe(folder: Path, scenario: Scenario, ground: str, started: float, wall_s: float | None) -> None:
     """Write run.json; without `wall_s` the run is under way."""
     told = {
@@ -58,9 +89,13 @@ def describe(folder: Path, scenario: Scenario, ground: str, started: float, wall
         "measured_ns": [scenario.clock.warmup, scenario.clock.warmup + scenario.clock.measure],
         "clock_offsets_ns": {},
     }
-    new = folder / "run.json.new"
+    _write(folder / "run.json", told)
+
+
+def _write(file: Path, told: dict[str, Any]) -> None:
+    new = file.with_name(f"{file.name}.new")
     new.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    new.replace(folder / "run.json")
+    new.replace(file)
 
 
 def plain(value: Any) -> Any:

@@ -170,10 +170,33 @@ class Broker:
         self.last_number += 1
         return self.last_number
 
-    def identify(self, message: Message) -> None:
-        """It enters the tree here."""
+    def identify(self, message: Message, session: Session | None = None, now_ns: int = 0) -> None:
+        """It enters the tree here, from a client's session unless the broker itself made it."""
         self.sequence += 1
         message.origin, message.sequence = self.origin, self.sequence
+        if self.config.is_testbed and session is not None:
+            self.log_identity(now_ns, session, message.payload, message.sequence)
+
+    def started(self, now_ns: int) -> None:
+        """A life begins; the log tells what is in the table already."""
+        if self.log is None:
+            return
+        self.log.add(now_ns, Kind.STARTED, -1)
+        for session in self.sessions.values():
+            entries = session.subscriptions if session.link is None else [it.filter for it in session.link.entries]
+            for topic_filter in entries:
+                self.log.add(now_ns, Kind.SUBSCRIBED, session.log_number, self.log.number(topic_filter))
+
+    def log_identity(self, now_ns: int, session: Session, payload: bytes, sequence: int) -> None:
+        """Of a message that enters here, if the payload begins with the publisher's id and its number."""
+        start = session.client_id.encode() + b" "
+        if self.log is not None and payload.startswith(start):
+            number = payload[len(start) :].split(b" ", 1)[0]
+            if number.isdigit():
+                self.log.add(
+                    now_ns, Kind.IDENTIFIED, session.log_number, sequence=sequence,
+                    origin=self.log.number(self.origin), route=int(number),
+                )  # fmt: skip
 
     def log_message(
         self, now_ns: int, kind: Kind, subject: int, message: Message, qos: int, reason: int = 0, flags: int = 0

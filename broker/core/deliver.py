@@ -13,7 +13,7 @@ from broker.core.link import IDENTITY, MESSAGE, NOTIFICATION, RETAINED, RETAINED
 from broker.core.run import TAGGED, V5
 from broker.core.session import Delivery, Session
 from broker.errors import ProtocolError
-from broker.log_record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, Kind, Reason
+from broker.log_record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, WAITED, Kind, Reason
 from broker.mqtt import frames
 from broker.values import NO_PROPERTIES, NS_PER_S, Message, Published
 
@@ -50,7 +50,7 @@ def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int)
     link.staged[delivery] = None
     if delivery.qos:
         persist.save_delivery(broker, session, delivery)
-    broker.log_message(now_ns, Kind.QUEUED, session.log_number, delivery.message, delivery.qos)
+    _log_queued(broker, session, delivery, now_ns)
     broker.at(due_ns, _through, (session, delivery))
 
 
@@ -90,7 +90,7 @@ def _deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int
         drop(broker, session, oldest, Reason.QUEUE_FULL, now_ns)
     session.push(delivery)
     persist.save_delivery(broker, session, delivery)
-    broker.log_message(now_ns, Kind.QUEUED, session.log_number, delivery.message, delivery.qos)
+    _log_queued(broker, session, delivery, now_ns)
     if session.demand is not None:
         _serve(broker, session, now_ns)
 
@@ -141,6 +141,7 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
         persist.save_delivery(broker, session, delivery)
     broker.counters.messages_delivered += 1
     flags = RETAIN * delivery.retain | DUPLICATE * is_again | REPLAY * (delivery.answers is not None)
+    flags |= WAITED * delivery.has_waited
     if session.link is not None and not is_again:  # sent again it is no other notification
         session.link.sent[NOTIFICATION if delivery.answers is None else RETAINED] += 1
         flags |= ADDITIONAL * (message.is_additional and session.link.is_parent)
@@ -212,7 +213,8 @@ def drop(broker: "Broker", session: Session, delivery: Delivery, reason: Reason,
     broker.counters.dropped[reason] += 1
     session.parked.pop(delivery.packet_id, None)
     persist.forget_delivery(broker, delivery)
-    broker.log_message(now_ns, Kind.DROPPED, session.log_number, delivery.message, delivery.qos, reason)
+    flags = WAITED * (delivery.has_waited or delivery.packet_id != 0)
+    broker.log_message(now_ns, Kind.DROPPED, session.log_number, delivery.message, delivery.qos, reason, flags)
 
 
 # -- emulated service at a session's output: first come first served, only while connected, preemptive resume ---------
@@ -316,6 +318,12 @@ def completed_by_client(broker: "Broker", connection: "Connection", packet: mqtt
 def _session(connection: "Connection") -> Session:
     assert connection.session is not None
     return connection.session
+
+
+def _log_queued(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
+    flags = WAITED * delivery.has_waited | REPLAY * (delivery.answers is not None)
+    broker.log_message(now_ns, Kind.QUEUED, session.log_number, delivery.message, delivery.qos, flags=flags)
+    delivery.has_waited = True
 
 
 def _log_acknowledged(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:

@@ -147,7 +147,7 @@ def accept(
     code = _refusal(broker, connection, message)
     if code == 0:
         if not message.origin:
-            broker.identify(message)
+            broker.identify(message, session, now_ns)
         broker.counters.messages_received += 1
         if link is not None and link.is_foreign:
             broker.overlay.received_from_foreign(link, message, now_ns)
@@ -241,6 +241,9 @@ def enter(broker: "Broker", message: Message, now_ns: int) -> None:
 
 
 def _entered(broker: "Broker", message: Message, due_ns: int) -> None:
+    if broker.log is not None:
+        publisher = message.publisher.log_number if isinstance(message.publisher, Session) else -1
+        broker.log_message(due_ns, Kind.SERVED, publisher, message, message.qos)
     publish(broker, message, due_ns)
     persist.forget_entering(broker, message)
 

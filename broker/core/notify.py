@@ -52,6 +52,9 @@ def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) ->
     if not run.origin:
         run.origin, run.sequence = broker.origin, broker.sequence + 1
         broker.sequence += run.count
+        if broker.config.is_testbed:
+            for message in run.messages(session):
+                broker.log_identity(now_ns, session, message.payload, message.sequence)
     route = broker.subscriptions.routes.get(topic) or broker.subscriptions.route(topic)
     broker.counters.messages_received += run.count
     skipped = _pass_on(broker, session, route, run, now_ns)

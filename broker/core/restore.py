@@ -120,7 +120,7 @@ class _Restoring:
             message.uses = 1
         delivery = Delivery(message, qos, retain, identifiers, None if answers is None else Entry(*answers))
         delivery.number, delivery.session, delivery.packet_id = number, session, packet_id
-        delivery.is_released = is_released
+        delivery.is_released, delivery.has_waited = is_released, True
         return delivery
 
     def entering(self, number: int, row: Row) -> None:

@@ -19,7 +19,10 @@ PACKET_IDS = 65_535
 class Delivery:
     """One message for one session."""
 
-    __slots__ = ("answers", "identifiers", "is_released", "message", "number", "packet_id", "qos", "retain", "session")
+    __slots__ = (
+        "answers", "has_waited", "identifiers", "is_released", "message", "number", "packet_id", "qos", "retain",
+        "session",
+    )  # fmt: skip
 
     def __init__(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], answers: Entry | None = None
@@ -29,6 +32,7 @@ class Delivery:
         self.retain = retain
         self.identifiers = identifiers
         self.answers = answers  # the child's subscription for which a retained message is sent down a link
+        self.has_waited = False  # the log says that it was queued
         self.packet_id = 0  # since it was sent, or was about to be
         self.number = 0  # of its row in the store; 0: it has none
         self.session = 0  # the number of its session's row

@@ -87,6 +87,7 @@ async def _serve(wanted: Settings, ending: ExitStack) -> None:
     loop = asyncio.get_running_loop()
     log = Log() if wanted.data else None
     broker, store = _open(wanted, log)
+    broker.started(time.time_ns())
     if store is not None:
         ending.callback(store.close)  # after the loop: the last connections to go change something, too
     if wanted.parent is not None:

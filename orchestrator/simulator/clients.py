@@ -32,6 +32,7 @@ class Client:
         self.filters: dict[str, int] = {}  # what it wants, with the QoS
         self.confirmed: set[str] = set()  # what the broker has acknowledged
         self.received: Callable[[str, bytes, int], None] | None = None
+        self.taken: Callable[[Message], None] | None = None  # the broker has acknowledged a publication
         self._is_clean = is_clean
         self._is_wanted = False  # it is to be connected
         self._socket: Socket | None = None
@@ -44,6 +45,17 @@ class Client:
         self._waiting: deque[tuple[str, bytes, int]] = deque()  # to be published when the window allows
         self._unreleased: set[int] = set()  # received at QoS 2
         self._dials = 0
+
+    @property
+    def is_connected(self) -> bool:
+        return self._greeted
+
+    @property
+    def is_settled(self) -> bool:
+        """It is as it is to be: not connected, or connected with every subscription confirmed."""
+        if not self._is_wanted:
+            return self._out is None
+        return self._greeted and self.confirmed == self.filters.keys()
 
     # -- being connected --------------------------------------------------------------------------------------
 
@@ -200,19 +212,17 @@ class Client:
     def _acknowledged(self, packet: mqtt5.PubAckPacket | mqtt5.PubCompPacket) -> None:
         published = self._open.pop(packet.packet_id, None)
         self._released.discard(packet.packet_id)
-        if published is not None and published.qos == 1:
-            self.taken(published.message.payload)
+        if published is not None and published.qos == 1 and self.taken is not None and int(packet.reason_code) < 0x80:
+            self.taken(published.message)
         self._pump()
 
     def _recorded(self, packet: mqtt5.PubRecPacket) -> None:
         published = self._open.get(packet.packet_id)
         if published is not None and packet.packet_id not in self._released:
             self._released.add(packet.packet_id)
-            self.taken(published.message.payload)
+            if self.taken is not None and int(packet.reason_code) < 0x80:
+                self.taken(published.message)
         self._send(mqtt5.PubRelPacket(packet.packet_id))
-
-    def taken(self, payload: bytes) -> None:
-        """The broker has acknowledged a publication."""
 
     def _release(self, packet: mqtt5.PubRelPacket) -> None:
         self._unreleased.discard(packet.packet_id)

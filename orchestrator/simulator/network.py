@@ -70,6 +70,7 @@ class Host:
         self.broker = Broker(config, self.log, is_durable=self.store is not None)
         if self.store is not None:
             restore(self.broker, self.store.load(), self.loop.now_ns)
+        self.broker.started(self.loop.now_ns)
         if self.parent is not None:
             self.broker.overlay.expect_parent(self.parent)
         self.flush()
@@ -264,6 +265,18 @@ class Uplink:
         self._dials += 1
         loop.at(loop.now_ns + self._backoff_ns, self._dial, self._dials)
         self._backoff_ns = min(2 * self._backoff_ns, BACKOFF_NS_MAX)
+
+    def is_held(self, way: str) -> bool:
+        """Whether nothing passes in this direction: on the wire if there is one, or because none can be made."""
+        if self._ends is None or not self.is_connected:
+            return way in self._held
+        return self._ends[0 if way == "up" else 1].out.is_held
+
+    @property
+    def is_connected(self) -> bool:
+        """As the child sees it."""
+        parent = self.child.broker.overlay.parent
+        return self.child.is_up and parent is not None and parent.connection is not None
 
     def break_(self) -> None:
         """Both ends lose the connection, with all that is under way."""

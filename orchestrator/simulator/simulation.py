@@ -12,7 +12,7 @@ from typing import Any
 from broker.config import BrokerConfig, Demand
 from broker.laws import sampler
 from broker.log_record import Kind, Log
-from broker.values import NS_PER_S
+from broker.values import NS_PER_S, Message
 from clients.workload import Change, Share, churn, on_off, poisson, publications, shares_of, stream
 from orchestrator.scenario.format import Law, Peer, Publisher, Subscriber
 from orchestrator.scenario.model import Scenario, class_topic
@@ -44,7 +44,7 @@ class Simulation:
         self.links = {child: self._link(child, parent) for child, parent in _links(scenario)}
         self.peers = [*self._publishers(), *self._subscribers()]
         self.pools = [Pool(self, host, position) for position, host in enumerate(self.hosts.values())]
-        self.faults = Faults(scenario, self.loop, self.end_ns, self.hosts, self.links, self.peers)
+        self.faults = Faults(self, self.peers)
 
     # -- building ---------------------------------------------------------------------------------------------
 
@@ -61,8 +61,9 @@ class Simulation:
             if (demand := self.demand(peer.session_service, "session", copy.id)) is not None
         }
         shared: dict[str, Any] = {
-            "name": name, "routing": scenario.routing, "refresh_s": (scenario.refresh_ns or 0) / NS_PER_S,
-            "keep_alive_max_s": 0, "connections_max": UNLIMITED, "partial_bytes_max": UNLIMITED,
+            "name": name, "is_testbed": True, "routing": scenario.routing,
+            "refresh_s": (scenario.refresh_ns or 0) / NS_PER_S, "keep_alive_max_s": 0,
+            "connections_max": UNLIMITED, "partial_bytes_max": UNLIMITED,
             "queue_messages_max": scenario.limits.messages, "queue_bytes_max": scenario.limits.bytes,
             "queue_policy": scenario.limits.policy, "service_in": self.demand(service.broker_in, "broker_in", name),
             "service_link": self.demand(service.link, "link", name), "service_per_copy": scenario.copies > 1,
@@ -140,11 +141,19 @@ class Simulation:
                 if host.is_up:
                     host.write_log(LOG_BYTES)
 
+    def clients_at(self, host: Host) -> list[Client]:
+        ours = [it.client for it in self.peers] + [client for pool in self.pools for client in pool.clients]
+        return [client for client in ours if client.host is host]
+
     def _close_logs(self) -> None:
         for host in self.hosts.values():
             host.close_log()
         if self._write_log is not None and self.client_log.log is not None:
             self._write_log(CLIENTS, 1, self.client_log.log)
+
+    def acknowledged(self, client_id: str) -> Callable[[Message], None]:
+        """Notes for a publisher what its broker has taken responsibility for."""
+        return lambda it: self.client_log.add(Kind.ACKNOWLEDGED, client_id, it.topic, it.payload, it.qos)
 
     def each(self, times: Iterator[Any], when: Callable[[Any], int], act: Callable[[Any], None]) -> None:
         """Do what a generator says, one thing after the other, until the measured time is over."""
@@ -182,6 +191,7 @@ class Pool:
         shares = _publication_shares(scenario, position)
         self._times = publications(shares, stream(scenario.seed, "publications", host.name))
         self._publisher = Client(simulation.loop, host, f"{host.name}-pub", scenario.publications.qos == 0)
+        self._publisher.taken = simulation.acknowledged(self._publisher.client_id)
         self._qos = scenario.publications.qos
         self._payload = payload_of("class", 0, scenario.payload_bytes)[: scenario.payload_bytes]
         self._number = count(1)
@@ -233,6 +243,10 @@ class Pool:
 
     def stop(self) -> None:
         """Nothing new comes after the measured time."""
+
+    @property
+    def clients(self) -> list[Client]:
+        return [*self._clients, self._publisher]
 
 
 class _Connected:
@@ -286,6 +300,7 @@ class PublishingPeer(_Connected):
         super().__init__(simulation, peer)
         self._rate_per_s = peer.rate
         self._number = count(1)
+        self.client.taken = simulation.acknowledged(peer.id)
         self._stage = Stage(simulation.loop, simulation.demand(peer.service, "publisher", peer.id), self._send)
 
     def begin(self) -> None:

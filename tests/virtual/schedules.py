@@ -97,9 +97,7 @@ class _Noting(Client):
         self.got: list[tuple[bytes, int]] = []
         self.acked: list[bytes] = []
         self.received = lambda _, payload, qos: self.got.append((payload, qos))
-
-    def taken(self, payload: bytes) -> None:
-        self.acked.append(payload)
+        self.taken = lambda message: self.acked.append(message.payload)
 
 
 class Trial:

@@ -1,0 +1,129 @@
+"""The invariants, judged from the log: each as rows of what was checked and what was found broken.
+
+A judged row is (run, name, checked, broken, moment, text); the text says of one offender what is wrong. Functions of
+DataFrames only; the job that adds the rows up is in jobs/judge.py.
+"""
+
+from collections.abc import Iterator
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from analysis.transforms.fates import LOST
+
+NOT_LOST, ACCOUNTED, SUBSCRIBED = (
+    "no_acknowledged_message_lost", "every_message_accounted_for", "no_delivery_without_subscription",
+)  # fmt: skip
+ORDERED, ONCE, TABLES, FAULTS = (
+    "publisher_order_kept", "no_duplicate_at_qos2", "tables_right_at_end", "faults_took_effect",
+)  # fmt: skip
+INVARIANTS = (NOT_LOST, ACCOUNTED, SUBSCRIBED, ORDERED, ONCE, TABLES, FAULTS)
+
+
+def messages_lost(due: DataFrame, fates: DataFrame | None) -> Iterator[DataFrame]:
+    """Of what brokers acknowledged to peers, and of all that peers published."""
+    is_taken = (F.col("qos") > 0) & F.col("is_acknowledged")
+    counted = due.groupBy("run").agg(F.count("*").alias("all"), F.sum(is_taken.cast("long")).alias("taken"))
+    nothing = F.lit(0), F.lit(""), F.lit(0)
+    yield _explode(counted, _row(NOT_LOST, F.col("taken"), *nothing), _row(ACCOUNTED, F.col("all"), *nothing))
+    if fates is not None:
+        lost = fates.where(F.col("fate") == LOST)
+        where = F.when(F.col("hop").isNull(), F.lit("never seen at a broker")).otherwise(
+            F.format_string("last seen after %d hops", F.col("hop"))
+        )
+        text = F.format_string("%s %d for %s is lost, %s", "publisher", "number", "subscriber", where)
+        taken = _row(NOT_LOST, F.lit(0), is_taken.cast("int"), text, F.col("time_ns"))
+        yield _explode(lost, taken, _row(ACCOUNTED, F.lit(0), F.lit(1), text, F.col("time_ns")))
+
+
+def never_entered(passed: DataFrame, identified: DataFrame, peers: DataFrame) -> DataFrame:
+    """What a broker acknowledged to a publisher of the classes must have entered the tree (peers are followed)."""
+    taken = passed.where((F.col("client") == F.col("origin")) & F.col("acknowledged_ns").isNotNull()).select(
+        "run", F.col("origin").alias("publisher"), F.col("sequence").alias("number"), "acknowledged_ns"
+    )
+    others = taken.join(
+        F.broadcast(peers.select("run", F.col("id").alias("publisher"))), ["run", "publisher"], "left_anti"
+    )
+    marked = others.join(identified.withColumn("is_in", F.lit(True)), ["run", "publisher", "number"], "left")
+    text = F.format_string("%s %d was acknowledged, and no broker has it", "publisher", "number")
+    gone = F.col("is_in").isNull().cast("int")
+    return _explode(marked, _row(NOT_LOST, F.lit(1), gone, text, F.col("acknowledged_ns")))
+
+
+def routed(episodes: DataFrame) -> DataFrame:
+    """What came to a broker went to exactly those who were subscribed, in its order."""
+    is_local = ~F.col("client").contains(">")
+    expected, went = F.coalesce("expected", F.lit(0)), F.col("routed")
+    missing, extra = F.greatest(expected - went, F.lit(0)), F.greatest(went - expected, F.lit(0))
+    text = F.when(
+        F.col("is_on"),
+        F.format_string(
+            "%s to %s at %s: %d came while it was subscribed, %d went to it", "topic", "client", "broker", "expected",
+            "routed",
+        ),
+    ).otherwise(
+        F.format_string("%s to %s at %s: %d without a subscription", "topic", "client", "broker", "routed")
+    )  # fmt: skip
+    late = F.format_string("%s to %s at %s: %d after a later one", "topic", "client", "broker", "late_sequence")
+    moment = F.col("time_ns")
+    return _explode(
+        episodes,
+        _row(ACCOUNTED, expected, missing + F.when(is_local, F.lit(0)).otherwise(extra), text, moment),
+        _row(SUBSCRIBED, F.when(is_local, went).otherwise(0), F.when(is_local, extra).otherwise(0), text, moment),
+        _row(ORDERED, F.when(is_local, went).otherwise(0), F.when(is_local, F.col("late")).otherwise(0), late, moment),
+    )
+
+
+def sent_always(balance: DataFrame) -> DataFrame:
+    """What came to a broker went up, and when flooding down, but for what came from there."""
+    text = F.format_string("%s: %d should have gone there, %d did", "client", "expected", "routed")
+    wrong = F.abs(F.col("expected") - F.col("routed"))
+    return _explode(balance, _row(ACCOUNTED, F.col("expected"), wrong, text, F.lit(0)))
+
+
+def crossed(crossings: DataFrame, struck: DataFrame) -> DataFrame:
+    """What one end of a link sent came to the other; a fault on that way may have taken what was under way."""
+    known = crossings.join(F.broadcast(struck), ["run", "link"], "left")
+    gone = F.col("sent") - F.col("received")
+    broken = F.when(gone < 0, -gone).when(F.col("is_struck").isNull(), gone).otherwise(F.lit(0))
+    text = F.format_string("%s: %d sent, %d received", "link", "sent", "received")
+    return _explode(known, _row(ACCOUNTED, F.col("sent"), broken, text, F.lit(0)))
+
+
+def order_and_once(got: DataFrame) -> DataFrame:
+    """Messages of peers as their subscribers got them."""
+    late = F.format_string("%s got %s %d after a later one", "client", "origin", "sequence")
+    again = F.format_string("%s got %s %d %d times", "client", "origin", "sequence", "received_times")
+    is_exact, moment = F.col("qos") == 2, F.col("received_ns")
+    more = F.when(is_exact, F.col("received_times") - 1).otherwise(0)
+    return _explode(
+        got,
+        _row(ORDERED, F.lit(1), F.col("is_late").cast("int"), late, moment),
+        _row(ONCE, is_exact.cast("int"), more, again, moment),
+    )
+
+
+def tables(entries: DataFrame) -> DataFrame:
+    """Missing and superfluous entries."""
+    wrong = F.abs(F.col("wanted") - F.col("there"))
+    kind = F.when(F.col("there") > F.col("wanted"), F.lit("superfluous")).otherwise(F.lit("missing"))
+    text = F.format_string("%s: entry for %s to %s is %s", "broker", "filter", "client", kind)
+    return _explode(entries, _row(TABLES, F.greatest("wanted", "there"), wrong, text, F.lit(0)))
+
+
+def added_up(judged: DataFrame) -> DataFrame:
+    return judged.groupBy("run", "name").agg(F.sum("checked").alias("checked"), F.sum("broken").alias("broken"))
+
+
+def _row(name: str, checked: Column, broken: Column, text: Column, moment: Column) -> Column:
+    return F.struct(
+        F.lit(name).alias("name"),
+        checked.cast("long").alias("checked"),
+        broken.cast("long").alias("broken"),
+        F.when(broken > 0, moment).cast("long").alias("moment"),
+        F.when(broken > 0, text).alias("text"),
+    )
+
+
+def _explode(rows: DataFrame, *judged: Column) -> DataFrame:
+    return rows.select("run", F.explode(F.array(*judged)).alias("row")).select("run", "row.*")

@@ -1,0 +1,193 @@
+"""`brokerbed analyse`: measure, judge and audit a run directory, set it beside the predictions, write it all down."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analysis.assumptions import Assumption
+from analysis.faults import Fault
+from analysis.jobs.audit import audit
+from analysis.jobs.frames import Frames
+from analysis.jobs.judge import Invariant, judge
+from analysis.jobs.measure import Facts, Key, cells, measure
+from analysis.jobs.session import session
+from analysis.predict import Prediction, predict
+from analysis.runs import Finished, Run
+from analysis.verdicts import AGREES, INCONCLUSIVE, Compared, Measured, compare
+from analysis.windows import compared_ns
+
+NS_PER_S = 1_000_000_000
+WITH_ZERO = ("rate", "table")  # of which a log without a word says: none
+COLUMNS = ("metric", "labels", "unit", "predicted", "measured", "ci_low", "ci_high", "relative_error", "verdict")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The comparison of one point of an experiment."""
+
+    runs: tuple[Run, ...]
+    prediction: Prediction
+    rows: tuple[Compared, ...]
+    invariants: tuple[Invariant, ...]
+    assumptions: tuple[Assumption, ...]
+    faults: tuple[Fault, ...]
+    compared_s: float
+
+    @property
+    def headline(self) -> list[Compared]:
+        return [row for row in self.rows if row.is_headline]
+
+    @property
+    def agrees(self) -> bool:
+        return all(row.verdict == AGREES for row in self.headline) and all(it.holds for it in self.invariants)
+
+    @property
+    def is_tolerable(self) -> bool:
+        """Nothing differs and nothing is broken; something may be inconclusive."""
+        verdicts = {row.verdict for row in self.headline}
+        return verdicts <= {AGREES, INCONCLUSIVE} and all(it.holds for it in self.invariants)
+
+    def as_json(self, detail: bool) -> dict[str, Any]:
+        first = self.runs[0]
+        told = {
+            "scenario": first.scenario.name, "on": first.ground, "seed": first.scenario.seed,
+            "model_seconds": sum(run.model_s for run in self.runs),
+            "wall_seconds": sum(run.wall_s for run in self.runs),
+            "compared_seconds": self.compared_s,
+            "metrics": [row.as_json() for row in self.rows if detail or row.is_headline],
+            "invariants": [it.as_json() for it in self.invariants],
+            "assumptions": [it.as_json() for it in self.assumptions],
+            "faults": [_fault_as_json(it) for it in self.faults],
+            "unstable": [
+                {"stage": it.stage, "at": it.at, "utilisation": it.utilisation} for it in self.prediction.unstable
+            ],
+            "notes": list(self.prediction.notes),
+            "agrees": self.agrees,
+        }  # fmt: skip
+        if len(self.runs) > 1:
+            told["seeds"] = [run.scenario.seed for run in self.runs]
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The comparison of a whole run directory."""
+
+    finished: Finished
+    points: tuple[Point, ...]
+
+    @property
+    def agrees(self) -> bool:
+        return all(point.agrees for point in self.points)
+
+    def as_json(self, detail: bool) -> dict[str, Any]:
+        """The JSON contract: one object, or for a sweep its points."""
+        folder = {"run_directory": str(self.finished.folder)}
+        if not self.finished.experiment.is_sweep:
+            return self.points[0].as_json(detail=True) | folder
+        points = [{"at": dict(it.runs[0].scenario.at), **it.as_json(detail)} for it in self.points]
+        name = self.finished.experiment.name
+        return {"scenario": name, "points": points, "agrees": self.agrees} | folder
+
+
+def analyse(found: Iterable[Finished], master: str | None = None, verbose: bool = False) -> Iterator[Analysis]:
+    """One run directory after the other, with one session; what is found out is written into each."""
+    all_ = list(found)
+    with session(master, max(sum(run.rows for run in it.runs) for it in all_), verbose) as spark:
+        for finished in all_:
+            analysis = _analysis(Facts(Frames(spark, finished)))
+            spark.catalog.clearCache()
+            _write(analysis)
+            yield analysis
+
+
+def _analysis(facts: Facts) -> Analysis:
+    finished = facts.frames.finished
+    _ = facts.times, facts.fates, facts.lives  # what several jobs need is found before they begin
+    timed, counted = cells(facts)
+    with ThreadPoolExecutor(3) as pool:  # small logs keep no core busy by themselves
+        measuring = pool.submit(measure, facts, timed, counted)
+        judging = pool.submit(judge, facts)
+        auditing = pool.submit(audit, facts, timed, counted)
+        measured, invariants, assumptions = measuring.result(), judging.result(), auditing.result()
+    points = []
+    for number in range(len(finished.experiment.points)):
+        runs = tuple(finished.of_point(number))
+        prediction = predict(runs[0].scenario)
+        rows = tuple(
+            compare(row, _measured(measured, number, row.metric, row.labels), runs[0].scenario.tolerance)
+            for row in prediction.rows
+        )
+        numbers = [run.number for run in runs]
+        seconds = sum(compared_ns(facts.intervals[it]) for it in numbers) / NS_PER_S
+        faults = tuple(it for it in facts.faults if it.run in numbers)
+        point = Point(runs, prediction, rows, tuple(invariants[number]), tuple(assumptions[number]), faults, seconds)
+        points.append(point)
+    return Analysis(finished, tuple(points))
+
+
+def _measured(found: dict[Key, Measured], point: int, metric: str, labels: dict[str, str]) -> Measured | None:
+    value = found.get((point, metric, tuple(labels.values())))
+    if value is None and metric.startswith(WITH_ZERO) and (point, "table.local_entries", ()) in found:
+        return Measured(0.0, 0.0, 0.0)
+    return value
+
+
+def _fault_as_json(fault: Fault) -> dict[str, Any]:
+    end_ns = fault.until_ns if fault.confirmed_ns is not None else None
+    return {
+        "what": fault.what,
+        "seconds": [fault.struck_ns / NS_PER_S, None if fault.healed_ns is None else fault.healed_ns / NS_PER_S],
+        "not_compared_until": None if end_ns is None else end_ns / NS_PER_S,
+        "confirmed": fault.has_effect and fault.confirmed_ns is not None,
+    }
+
+
+def _write(analysis: Analysis) -> None:
+    folder = analysis.finished.folder / "analysis"
+    folder.mkdir(exist_ok=True)
+    rows = [
+        {"point": number, **row.as_json(), "labels": _flat(row.labels)}
+        for number, point in enumerate(analysis.points)
+        for row in point.rows
+    ]
+    schema = pa.schema(
+        [("point", pa.int32()), *((name, pa.string() if name in _TEXTS else pa.float64()) for name in COLUMNS)]
+    )
+    tables = {
+        "compared": ("point", *COLUMNS),
+        "predicted": ("point", "metric", "labels", "unit", "predicted"),
+        "measured": ("point", "metric", "labels", "unit", "measured", "ci_low", "ci_high"),
+    }
+    table = pa.Table.from_pylist(rows, schema)
+    for name, columns in tables.items():
+        pq.write_table(table.select(columns), folder / f"{name}.parquet")
+        with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as out:
+            writer = csv.DictWriter(out, columns, extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(rows)
+    summary = json.dumps(analysis.as_json(detail=False), allow_nan=False, indent=1)
+    (folder / "summary.json").write_text(summary + "\n", encoding="utf-8")
+
+
+_TEXTS = ("metric", "labels", "unit", "verdict")
+
+
+def _flat(labels: dict[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in labels.items())
+
+
+def summary_of(folder: Path) -> dict[str, Any] | None:
+    """What an earlier analysis found, if there was one."""
+    try:
+        told = json.loads((folder / "analysis" / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return told if isinstance(told, dict) else None

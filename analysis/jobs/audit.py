@@ -1,0 +1,104 @@
+"""The audit of assumptions: what the models take for granted, tested on the runs themselves."""
+
+from collections import defaultdict
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from analysis.assumptions import Assumption, are_exponential, are_poisson, is_stationary, keep_rates
+from analysis.jobs.frames import BINS, bin_ns_of
+from analysis.jobs.measure import Facts
+from analysis.runs import Run
+from analysis.transforms import arrivals
+from analysis.windows import BATCHES, NOT_COMPARED, Interval
+from orchestrator.scenario import Scenario
+
+NS_PER_S = 1_000_000_000
+POISSON = {
+    arrivals.PUBLICATIONS: "publications are Poisson",
+    arrivals.SUBSCRIPTIONS: "subscriptions arrive as a Poisson process",
+    arrivals.MESSAGES: "messages of peers are Poisson",
+}
+Counts = dict[tuple[int, str], dict[str, dict[int, int]]]  # by run and kind: place -> bin -> count
+
+
+def audit(facts: Facts, timed: DataFrame, counted: DataFrame | None) -> dict[int, list[Assumption]]:
+    """The assumptions of each point, on its first run."""
+    frames = facts.frames
+    bins = {run.number: _whole_bins(facts.intervals[run.number], bin_ns_of(run)) for run in frames.finished.runs}
+    table = frames.table([(run, bin_) for run, its in bins.items() for bin_ in its], "run int, bin bigint")
+    rows = arrivals.arrivals(frames.logged, frames.peers, table).unionByName(
+        arrivals.on_periods(frames.events, frames.peers, facts.times)
+    )
+    counts: Counts = defaultdict(lambda: defaultdict(dict))
+    for run, kind, at, bin_, count in rows.collect():
+        counts[run, kind][at][bin_] = count
+    batches = _batches(timed, counted)
+    found: dict[int, list[Assumption]] = {}
+    for run in frames.finished.runs:
+        if run.point not in found:
+            found[run.point] = _of_run(run, counts, bins[run.number], batches.get(run.number, {}))
+    return found
+
+
+def _of_run(run: Run, counts: Counts, bins: list[int], batches: dict[str, list[float]]) -> list[Assumption]:
+    found = []
+    for kind, name in POISSON.items():
+        its = {at: list(by_bin.values()) for at, by_bin in counts[run.number, kind].items()}
+        found += are_poisson(name, its, len(bins))
+    tenths = {
+        at: [by_bin.get(place, 0) for place in range(arrivals.QUANTILES)]
+        for at, by_bin in counts[run.number, arrivals.ON_PERIODS].items()
+    }
+    found += are_exponential("ON periods are exponential", tenths)
+    found += is_stationary("stationary", batches)
+    found += keep_rates("load generators keep their rates", _rates(run, counts, len(bins) * bin_ns_of(run) / NS_PER_S))
+    return found
+
+
+def _rates(run: Run, counts: Counts, seconds: float) -> list[tuple[str, int, float]]:
+    """Where, how many were generated, and how many were due."""
+    scenario = run.scenario
+    made = {at: sum(its.values()) for at, its in counts[run.number, arrivals.PUBLICATIONS].items()}
+    found = [
+        (name, made.get(name, 0), rate * seconds)
+        for name, rate in zip(scenario.tree.names, _publication_rates(scenario), strict=True)
+    ]
+    of_peers = counts[run.number, arrivals.MESSAGES]
+    for peer in scenario.publishers:
+        ids = [scenario.copy_of(peer, copy).id for copy in range(scenario.copies)]
+        total = sum(sum(of_peers.get(its, {}).values()) for its in ids)
+        found.append((peer.id, total, peer.rate * scenario.copies * seconds))
+    return found
+
+
+def _publication_rates(scenario: Scenario) -> list[float]:
+    """Of each broker, over all classes."""
+    given = scenario.publications
+    rates = [given.everywhere_per_s * scenario.classes] * len(scenario.tree)
+    for (broker, _), rate in given.overrides_per_s.items():
+        rates[broker] += rate - given.everywhere_per_s
+    return rates
+
+
+def _whole_bins(found: list[Interval], bin_ns: int) -> list[int]:
+    """Bins of time that are compared from end to end."""
+    compared = [it for it in found if it.batch != NOT_COMPARED]
+    full: dict[int, int] = defaultdict(int)
+    for it in compared:
+        for bin_ in range(max(0, it.begin_ns // bin_ns), min(BINS, (it.end_ns - 1) // bin_ns) + 1):
+            full[bin_] += min(it.end_ns, (bin_ + 1) * bin_ns) - max(it.begin_ns, bin_ * bin_ns)
+    return [bin_ for bin_, covered_ns in sorted(full.items()) if covered_ns == bin_ns]
+
+
+def _batches(timed: DataFrame, counted: DataFrame | None) -> dict[int, dict[str, list[float]]]:
+    """Per run and headline row: the values of its batches in their order."""
+    cells = timed.where(F.col("first") == "")
+    if counted is not None:
+        cells = cells.unionByName(counted.where(F.col("metric") == "delay.end_to_end"))
+    sums = cells.groupBy("run", "metric", "first", "second", "batch").agg(F.sum("x").alias("x"), F.sum("n").alias("n"))
+    found: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0] * BATCHES))
+    for run, metric, first, second, batch, x, n in sums.collect():
+        name = " ".join((metric, *filter(None, (first, second))))
+        found[run][name][batch] = x / n
+    return {run: dict(rows) for run, rows in found.items()}

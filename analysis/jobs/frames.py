@@ -1,0 +1,252 @@
+"""The log and the small tables beside it as DataFrames, for all runs of a run directory at once."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from analysis.log_reader import CLIENTS
+from analysis.runs import STORED, Finished, Run
+from analysis.windows import BATCHES, Interval
+from orchestrator.scenario import Scenario, class_topic, is_wildcard, matches
+
+BINS = 128  # per run: moments find their interval by a look at one of these
+DDL = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "string": "string", "bool": "boolean"}
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Frames:
+    spark: SparkSession
+    finished: Finished
+
+    @cached_property
+    def logged(self) -> DataFrame:
+        """Every row of every log, with its run and its broker."""
+        schema = ", ".join(f"{it.name} {DDL[str(it.type)]}" for it in STORED)
+        folders = [_escaped(str((run.folder / "log").resolve())) for run in self.finished.runs]
+        rows = self.spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*folders)
+        known = {
+            part.file.resolve(): (run.number, part.broker, bin_ns_of(run))
+            for run in self.finished.runs
+            for part in run.parts
+        }
+        files = []
+        for uri in rows.inputFiles():
+            path = uri.removeprefix("file://")
+            files.append((f"file:{path}", *known[Path(unquote(path))]))
+        table = self.table(files, "file_path string, run int, broker string, bin_ns bigint")
+        placed = rows.select("*", "_metadata.file_path").join(F.broadcast(table), "file_path")
+        return placed.drop("file_path")
+
+    @cached_property
+    def events(self) -> DataFrame:
+        """What brokers logged."""
+        return self.logged.where(~F.col("broker").startswith(CLIENTS))
+
+    @cached_property
+    def clients(self) -> DataFrame:
+        return self.logged.where(F.col("broker").startswith(CLIENTS))
+
+    def table(self, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:
+        """A small table of our own."""
+        names = [column.split()[0] for column in ddl.split(", ")]
+        columns = list(zip(*rows, strict=True)) or [()] * len(names)
+        kinds = [_ARROW[column.split()[1]] for column in ddl.split(", ")]
+        arrays = [pa.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
+        return self.spark.createDataFrame(pa.table(arrays, names=names))
+
+    def intervals(self, found: dict[int, list[Interval]], runs_of_point: dict[int, int]) -> DataFrame:
+        """As analysis/windows.py made them for each run; a row for each bin that an interval touches."""
+        rows = []
+        for run in self.finished.runs:
+            bin_ns, its = bin_ns_of(run), found[run.number]
+            seconds = sum(it.end_ns - it.begin_ns for it in its if it.batch >= 0) / NS_PER_S / BATCHES
+            peer_batches = peer_batches_of(run.scenario, runs_of_point[run.point])
+            for number, it in enumerate(its):
+                peer_batch = it.batch * peer_batches // BATCHES
+                bins = range(max(-1, it.begin_ns // bin_ns), max(-1, (it.end_ns - 1) // bin_ns) + 1)
+                limits = number, it.begin_ns, it.end_ns, it.batch, peer_batch, seconds
+                rows += [(run.number, run.point, bin_, *limits) for bin_ in bins]
+        return self.table(
+            rows,
+            "run int, point int, bin bigint, interval int, begin_ns bigint, end_ns bigint, batch int, peer_batch int,"
+            " seconds double",
+        )
+
+    def exposures(self, found: dict[int, list[Interval]]) -> DataFrame:
+        """Per point: units of time, their sum and the sum of their squares."""
+        sums: dict[int, list[float]] = {}
+        for run in self.finished.runs:
+            total = sum(it.end_ns - it.begin_ns for it in found[run.number] if it.batch >= 0) / NS_PER_S
+            if total > 0:
+                its = sums.setdefault(run.point, [0, 0.0, 0.0])
+                its[0] += BATCHES
+                its[1] += total
+                its[2] += total * total / BATCHES
+        rows = [(point, int(units), sn, snn) for point, (units, sn, snn) in sums.items()]
+        return self.table(rows, "point int, units bigint, sn double, snn double")
+
+    @cached_property
+    def brokers(self) -> DataFrame:
+        rows = [(run.number, name) for run in self.finished.runs for name in run.scenario.tree.names]
+        return self.table(rows, "run int, broker string")
+
+    @cached_property
+    def peers(self) -> DataFrame:
+        """Every copy of every peer."""
+        rows = [
+            (run.number, its, base, copy, comes_and_goes)
+            for run in self.finished.runs
+            for copy in range(run.scenario.copies)
+            for its, base, comes_and_goes in _peers_of(run.scenario, copy)
+        ]
+        return self.table(rows, "run int, id string, base string, copy int, comes_and_goes boolean")
+
+    @cached_property
+    def audiences(self) -> DataFrame:
+        """Who publishes for whom, copy by copy."""
+        found: dict[tuple[int, str], list[str]] = {}
+        for number, publisher, subscriber, _ in self._ways():
+            found.setdefault((number, publisher), []).append(subscriber)
+        rows = [(*key, subscribers) for key, subscribers in found.items()]
+        return self.table(rows, "run int, publisher string, subscribers array<string>")
+
+    @cached_property
+    def hops(self) -> DataFrame:
+        """For each pair the brokers on the way, and whom each gives the message to."""
+        rows = []
+        for number, publisher, subscriber, path in self._ways():
+            following = [f"{here}>{there}" for here, there in pairwise(path)]
+            for hop, (broker, next_) in enumerate(zip(path, [*following, subscriber], strict=True)):
+                rows.append((number, publisher, subscriber, hop, broker, next_))
+        return self.table(rows, "run int, publisher string, subscriber string, hop int, broker string, next string")
+
+    def _ways(self) -> Iterable[tuple[int, str, str, list[str]]]:
+        for run in self.finished.runs:
+            scenario = run.scenario
+            for publisher in scenario.publishers:
+                for subscriber in scenario.subscribers:
+                    if matches(subscriber.topic, publisher.topic):
+                        path = [
+                            scenario.tree.names[it] for it in scenario.tree.path(publisher.broker, subscriber.broker)
+                        ]
+                        for copy in range(scenario.copies):
+                            ids = scenario.copy_of(publisher, copy).id, scenario.copy_of(subscriber, copy).id
+                            yield run.number, *ids, path
+
+    @cached_property
+    def queues(self) -> DataFrame:
+        """The outputs of brokers at which time is spent: sessions of peers, and links with a service demand."""
+        rows = []
+        for run in self.finished.runs:
+            scenario = run.scenario
+            for peer in scenario.subscribers:
+                if peer.session_service is not None or peer.on is not None:
+                    ids = [scenario.copy_of(peer, copy).id for copy in range(scenario.copies)]
+                    rows += [(run.number, its, "session", peer.id) for its in ids]
+            if scenario.service.link is not None:
+                for ends in links_of(scenario):
+                    rows += [(run.number, ">".join(it), "link", ">".join(it)) for it in (ends, ends[::-1])]
+        return self.table(rows, "run int, client string, stage string, at string")
+
+    @cached_property
+    def inputs(self) -> DataFrame:
+        """The event with which a message is routed at its broker."""
+        rows = [
+            (run.number, "received" if run.scenario.service.broker_in is None else "served")
+            for run in self.finished.runs
+        ]
+        return self.table(rows, "run int, input string")
+
+    @cached_property
+    def always(self) -> DataFrame:
+        """Links to which a broker sends everything: upwards, and with flooding downwards, too."""
+        rows = []
+        for run in self.finished.runs:
+            for child, parent in links_of(run.scenario):
+                rows.append((run.number, child, f"{child}>{parent}"))
+                if run.scenario.routing == "flooding":
+                    rows.append((run.number, parent, f"{parent}>{child}"))
+        return self.table(rows, "run int, broker string, client string")
+
+    @cached_property
+    def ancestors(self) -> DataFrame:
+        """For each broker the links above it, as the parent's end of each is called; none with flooding."""
+        rows = []
+        for run in self.finished.runs:
+            parents = {} if run.scenario.routing == "flooding" else dict(links_of(run.scenario))
+            for below in parents:
+                child = below
+                while (parent := parents.get(child)) is not None:
+                    rows.append((run.number, below, parent, f"{parent}>{child}"))
+                    child = parent
+        return self.table(rows, "run int, below string, broker string, client string")
+
+    @cached_property
+    def simple(self) -> DataFrame:
+        rows = [(run.number, run.scenario.routing == "simple") for run in self.finished.runs]
+        return self.table(rows, "run int, is_simple boolean")
+
+    @cached_property
+    def wildcards(self) -> DataFrame | None:
+        """Filters with wildcards, and the topics of the experiment that each matches; None if there are none."""
+        rows: dict[tuple[int, str], list[str]] = {}
+        for run in self.finished.runs:
+            scenario = run.scenario
+            if not any(is_wildcard(peer.topic) for peer in scenario.subscribers):
+                continue
+            topics = [class_topic(number) for number in range(scenario.classes)]
+            copies = range(scenario.copies)
+            topics += [scenario.copy_of(peer, copy).topic for peer in scenario.publishers for copy in copies]
+            for peer in scenario.subscribers:
+                for its in (scenario.copy_of(peer, copy).topic for copy in copies):
+                    if is_wildcard(its):
+                        rows[run.number, its] = [topic for topic in dict.fromkeys(topics) if matches(its, topic)]
+        if not rows:
+            return None
+        found = [(*key, topics) for key, topics in rows.items()]
+        return self.table(found, "run int, filter string, topics array<string>")
+
+
+_ARROW = {
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "array<string>": pa.list_(pa.string()),
+    "boolean": pa.bool_(),
+}
+
+
+def links_of(scenario: Scenario) -> list[tuple[str, str]]:
+    """Child and parent of every link."""
+    tree = scenario.tree
+    return [(tree.names[child], tree.names[int(tree.parents[child])]) for child in range(1, len(tree))]
+
+
+def bin_ns_of(run: Run) -> int:
+    return max(1, -(-run.measured_ns[1] // BINS))
+
+
+def _peers_of(scenario: Scenario, copy: int) -> list[tuple[str, str, bool]]:
+    publishers = [(scenario.copy_of(it, copy).id, it.id, it.on is not None) for it in scenario.publishers]
+    return publishers + [(scenario.copy_of(it, copy).id, it.id, it.on is not None) for it in scenario.subscribers]
+
+
+def peer_batches_of(scenario: Scenario, runs: int) -> int:
+    """Into how many batches the time of each copy is cut: as few as give BATCHES units over all copies and runs."""
+    return max(1, -(-BATCHES // (scenario.copies * runs)))
+
+
+def _escaped(path: str) -> str:
+    """Spark takes paths for patterns."""
+    return re.sub(r"([\[\]{}*?\\])", r"\\\1", path)

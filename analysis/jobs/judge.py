@@ -1,0 +1,114 @@
+"""The judging job: the invariants of all runs of a directory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from analysis import checks
+from analysis.jobs.frames import links_of
+from analysis.jobs.measure import Facts
+from analysis.transforms import balance, entries, order
+
+OFFENDERS_MAX = 5  # told of each invariant
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    name: str
+    checked: int
+    broken: int
+    offenders: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        return self.broken == 0
+
+    def as_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"name": self.name, "holds": self.holds, "checked": self.checked}
+        if not self.holds:
+            told |= {"broken": self.broken, "offenders": list(self.offenders)}
+        return told
+
+
+def judge(facts: Facts) -> dict[int, list[Invariant]]:
+    """All invariants of each point; several runs of a point are judged together."""
+    judged = reduce(DataFrame.unionByName, _judged(facts))
+    sums = {(run, name): (checked, broken) for run, name, checked, broken in checks.added_up(judged).collect()}
+    offenders: dict[tuple[int, str], list[str]] = {}
+    if any(broken for _, broken in sums.values()):
+        first = Window.partitionBy("run", "name").orderBy("moment", "text")
+        numbered = judged.where(F.col("broken") > 0).withColumn("place", F.row_number().over(first))
+        for row in numbered.where(F.col("place") <= OFFENDERS_MAX).orderBy("run", "name", "place").collect():
+            offenders.setdefault((row["run"], row["name"]), []).append(row["text"])
+    for run, broken in _faults(facts).items():
+        offenders[run, checks.FAULTS] = broken[1]
+        sums[run, checks.FAULTS] = broken[0], len(broken[1])
+    return _by_point(facts, sums, offenders)
+
+
+def _by_point(
+    facts: Facts, sums: dict[tuple[int, str], tuple[int, int]], offenders: dict[tuple[int, str], list[str]]
+) -> dict[int, list[Invariant]]:
+    points: dict[int, list[int]] = {}
+    for run in facts.frames.finished.runs:
+        points.setdefault(run.point, []).append(run.number)
+    return {
+        point: [
+            Invariant(
+                name,
+                sum(sums.get((run, name), (0, 0))[0] for run in runs),
+                sum(sums.get((run, name), (0, 0))[1] for run in runs),
+                tuple(text for run in runs for text in offenders.get((run, name), []))[:OFFENDERS_MAX],
+            )
+            for name in checks.INVARIANTS
+        ]
+        for point, runs in points.items()
+    }
+
+
+def _judged(facts: Facts) -> Iterator[DataFrame]:
+    frames, events = facts.frames, facts.frames.events
+    if any(it.publishers for it in facts.scenarios):
+        yield from checks.messages_lost(facts.due, facts.fates)
+        yield checks.order_and_once(order.out_of_order(facts.passed))
+    if any(it.publications.qos > 0 for it in facts.scenarios):
+        identified = events.where(F.col("event") == "identified").select(
+            "run", F.col("client").alias("publisher"), F.col("number").cast("long")
+        )
+        yield checks.never_entered(facts.passed, identified, frames.peers)
+    moved = balance.movements(events, frames.inputs, facts.lives)
+    last = facts.lives.groupBy("run", "broker").agg(F.max("life").alias("last_life"))
+    found = entries.final_entries(moved, last)
+    yield checks.tables(entries.wrong_entries(found, frames.ancestors, frames.simple))
+    spread = moved if frames.wildcards is None else balance.with_wildcards(moved, frames.wildcards)
+    yield checks.routed(balance.episodes(balance.to_subscribers(spread, frames.always)))
+    counts = balance.per_client(events, frames.inputs).persist()
+    yield checks.sent_always(balance.always_balance(counts, frames.always))
+    yield checks.crossed(balance.crossings_balance(counts), _struck(facts))
+
+
+def _struck(facts: Facts) -> DataFrame:
+    """The directions of links on which a fault may have taken what was under way."""
+    rows = []
+    for run in facts.frames.finished.runs:
+        targets = [it.what.split(" ", 1)[1] for it in facts.faults if it.run == run.number]
+        hit = {name for target in targets for name in (target, *target.replace(">", "-").split("-"))}
+        for ends in links_of(run.scenario):
+            if hit.intersection(ends):
+                rows += [(run.number, ">".join(it), True) for it in (ends, ends[::-1])]
+    return facts.frames.table(rows, "run int, link string, is_struck boolean")
+
+
+def _faults(facts: Facts) -> dict[int, tuple[int, list[str]]]:
+    """Per run: how many faults struck, and what was not confirmed."""
+    found: dict[int, tuple[int, list[str]]] = {}
+    for run in facts.frames.finished.runs:
+        its = [it for it in facts.faults if it.run == run.number]
+        wrong = [f"{it.what}: no effect was seen" for it in its if not it.has_effect]
+        wrong += [f"{it.what}: it was not seen to be over" for it in its if it.confirmed_ns is None]
+        found[run.number] = len(its), wrong
+    return found

@@ -1,0 +1,50 @@
+"""A comparison as test cases in JUnit's XML, as CI servers read it: headline rows and invariants."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from analysis.jobs.analyse import Analysis, Point
+from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE, Compared
+
+
+def write(file: Path, analyses: Sequence[Analysis], allow_inconclusive: bool) -> None:
+    root = ET.Element("testsuites", name="brokerbed")
+    for analysis in analyses:
+        for point in analysis.points:
+            root.append(_suite(point, allow_inconclusive))
+    ET.indent(root)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    ET.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
+
+
+def _suite(point: Point, allow_inconclusive: bool) -> ET.Element:
+    scenario = point.runs[0].scenario
+    at = ", ".join(f"{key}={value}" for key, value in scenario.at.items())
+    name = f"{scenario.name} ({at})" if at else scenario.name
+    suite = ET.Element("testsuite", name=name, time=f"{sum(run.wall_s for run in point.runs):.3f}")
+    for row in point.headline:
+        case = ET.SubElement(suite, "testcase", classname=name, name=" ".join((row.metric, *row.labels.values())))
+        if row.verdict == INCONCLUSIVE and allow_inconclusive:
+            ET.SubElement(case, "skipped", message=_told(row))
+        elif row.verdict != AGREES:
+            ET.SubElement(case, "failure", type=row.verdict or "no prediction", message=_told(row))
+    for it in point.invariants:
+        case = ET.SubElement(suite, "testcase", classname=name, name=it.name)
+        if not it.holds:
+            failure = ET.SubElement(case, "failure", type="broken", message=f"{it.broken} of {it.checked}")
+            failure.text = "\n".join(it.offenders)
+    for kind, tag in (("failures", "failure"), ("skipped", "skipped")):
+        suite.set(kind, str(len(suite.findall(f"testcase/{tag}"))))
+    suite.set("tests", str(len(suite)))
+    return suite
+
+
+def _told(row: Compared) -> str:
+    if row.predicted is None:
+        return f"there is no prediction; measured {row.measured}"
+    if row.measured is None:
+        return f"nothing was measured; predicted {row.predicted:.6g}"
+    interval = "" if row.ci_low is None else f" (95% interval {row.ci_low:.6g} to {row.ci_high:.6g})"
+    advice = "" if row.verdict == DIFFERS else "; measure longer"
+    return f"measured {row.measured:.6g}{interval}, predicted {row.predicted:.6g}{advice}"

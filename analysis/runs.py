@@ -1,0 +1,127 @@
+"""Finished runs as the analysis finds them on disk. What is wrong with a run directory is said before Spark starts."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analysis.errors import RunError
+from analysis.schema import EVENTS
+from orchestrator.scenario import Experiment, Scenario, load
+
+READERS = 8  # files whose ends are read at the same time
+STORED = EVENTS.remove(EVENTS.get_field_index("broker"))  # the broker is the name of the file's folder
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The log of one broker, or of the clients."""
+
+    file: Path
+    broker: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one point with one seed."""
+
+    number: int
+    point: int
+    folder: Path
+    scenario: Scenario
+    ground: str
+    model_s: float
+    wall_s: float
+    measured_ns: tuple[int, int]
+    parts: tuple[Part, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """All runs of one run directory: of the points of a sweep, and of several seeds."""
+
+    folder: Path
+    experiment: Experiment
+    runs: tuple[Run, ...]
+
+    def of_point(self, point: int) -> list[Run]:
+        return [run for run in self.runs if run.point == point]
+
+
+def find(folder: Path) -> Finished:
+    """What is in a run directory; RunError if it is none, or not complete, or damaged."""
+    if not folder.is_dir():
+        raise RunError(f"{folder}: there is no such run directory")
+    if not (folder / "scenario.yaml").is_file():
+        raise RunError(f"{folder}: this is not a run directory (it has no scenario.yaml)")
+    experiment = load(folder / "scenario.yaml")
+    runs: list[Run] = []
+    for point, scenario in enumerate(experiment.points):
+        place = folder / "points" / str(point) if experiment.is_sweep else folder
+        seeds = sorted((place / "seeds").iterdir(), key=lambda it: int(it.name)) if (place / "seeds").is_dir() else []
+        for each in seeds or [place]:
+            runs.append(_run(len(runs), point, each, scenario))
+    return Finished(folder, experiment, tuple(runs))
+
+
+def _run(number: int, point: int, folder: Path, scenario: Scenario) -> Run:
+    told = _described(folder)
+    try:
+        seed, wall_s = int(told["seed"]), told["wall_seconds"]
+        begin_ns, end_ns = map(int, told["measured_ns"])
+        model_s, ground = float(told["model_seconds"]), str(told["ground"])
+    except (KeyError, TypeError, ValueError):
+        raise RunError(f"{folder / 'run.json'}: this is not the description of a run") from None
+    if wall_s is None:
+        raise RunError(f"{folder}: the run is still under way, or was interrupted; run the scenario again")
+    parts = _parts(folder / "log")
+    return Run(
+        number, point, folder, replace(scenario, seed=seed), ground, model_s, float(wall_s), (begin_ns, end_ns), parts
+    )
+
+
+def _described(folder: Path) -> dict[str, Any]:
+    file = folder / "run.json"
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError(f"{file}: {error.strerror}; the run was not finished") from None
+    except ValueError:
+        raise RunError(f"{file}: this is not JSON; the run was not finished, or the file is damaged") from None
+    if not isinstance(told, dict):
+        raise RunError(f"{file}: this is not the description of a run")
+    return told
+
+
+def _parts(log: Path) -> tuple[Part, ...]:
+    if not log.is_dir():
+        raise RunError(f"{log}: there is no message log; the run was not finished")
+    files = sorted(it for it in log.rglob("*") if it.is_file())
+    with ThreadPoolExecutor(READERS) as pool:
+        parts = tuple(pool.map(_part, files))
+    if not sum(part.rows for part in parts):
+        raise RunError(f"{log}: the message log is empty; the run was not finished")
+    return parts
+
+
+def _part(file: Path) -> Part:
+    key, _, broker = file.parent.name.partition("=")
+    if key != "broker" or file.suffix != ".parquet":
+        raise RunError(f"{file}: this file does not belong into a message log; move it away")
+    try:
+        with pq.ParquetFile(file) as content:
+            schema, rows = content.schema_arrow, content.metadata.num_rows
+    except (pa.ArrowException, OSError):
+        raise RunError(f"{file}: this is no complete Parquet file; it is truncated or damaged") from None
+    if not schema.remove_metadata().equals(STORED):
+        raise RunError(f"{file}: its columns are not those of a message log (of this version of brokerbed)")
+    return Part(file, broker, rows)

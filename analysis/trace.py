@@ -1,0 +1,95 @@
+"""The way of one message through the network, hop by hop, from the log alone. Needs no Spark: it is one look-up."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from analysis.errors import RunError
+from analysis.log_reader import CLIENTS
+from broker.log_record import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    time_ns: int
+    broker: str
+    event: str
+    client: str
+    reason: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {"time_ns": self.time_ns, "broker": self.broker, "event": self.event, "client": self.client,
+                "reason": self.reason}  # fmt: skip
+
+
+def trace(folder: Path, message: str) -> list[Step]:
+    """All that was noted of a message: NAME.NUMBER, of its publisher or of the broker where it entered."""
+    name, _, number = message.rpartition(".")
+    if not name or not number.isdigit():
+        raise RunError(
+            f"{message}: a message is called by its publisher and number, as sensor.17, or as in the log, b3.1.17"
+        )
+    log = folder / "log"
+    if not log.is_dir():
+        raise RunError(f"{folder}: this is not the directory of one run (it has no log); of a sweep, give points/N")
+    dataset = ds.dataset(log, format="parquet", partitioning="hive")
+    try:
+        rows = list(_rows(dataset, name, int(number)))
+    except (pa.ArrowException, OSError) as error:
+        raise RunError(f"{log}: the message log cannot be read ({' '.join(str(error).split())[:200]})") from None
+    if not rows:
+        raise RunError(f"{message}: there is no such message in {log}")
+    ranks = _ranks(rows)
+    rows.sort(key=lambda row: (row["time_ns"], ranks.get(_place(row), len(ranks)), row["position"]))
+    return [
+        Step(
+            row["time_ns"],
+            row["broker"],
+            row["event"],
+            row["client"] or "",
+            Reason(row["reason"]).name.lower() if row["event"] == "dropped" else "",
+        )
+        for row in rows
+    ]
+
+
+def _place(row: dict[str, Any]) -> str:
+    """The publisher's steps come before all brokers, the subscribers' after them."""
+    if row["broker"].startswith(CLIENTS) and row["event"] in ("received", "processed"):
+        return "subscribers"
+    return str(row["broker"])
+
+
+def _ranks(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Where the message was, in the order of its way: steps at one moment are told so."""
+    order = [CLIENTS]
+    entered = [it["broker"] for it in rows if it["event"] == "received" and ">" not in (it["client"] or "")]
+    order += [it for it in entered if not it.startswith(CLIENTS)]
+    for place in order:
+        sent = (it["client"] or "" for it in rows if it["broker"] == place and it["event"] in ("queued", "sent"))
+        reached = (client.split(">")[1] for client in sent if ">" in client)
+        order += [broker for broker in dict.fromkeys(reached) if broker not in order]
+    return {place: rank for rank, place in enumerate(dict.fromkeys([*order, "subscribers"]))}
+
+
+def _rows(dataset: ds.Dataset, name: str, number: int) -> Iterator[dict[str, Any]]:
+    """By the publisher's name first: its identity at brokers is in the row with which it entered."""
+    identities = {(name, number)}
+    entered = (pc.field("event") == "identified") & (pc.field("number") == number) & (pc.field("client") == name)
+    known = dataset.to_table(columns=["origin", "sequence"], filter=entered)
+    identities.update((row["origin"], row["sequence"]) for row in known.to_pylist())
+    by_broker = (pc.field("event") == "identified") & (pc.field("sequence") == number) & (pc.field("origin") == name)
+    known = dataset.to_table(columns=["client", "number"], filter=by_broker)
+    identities.update((row["client"], row["number"]) for row in known.to_pylist())
+    columns = ["time_ns", "position", "broker", "event", "client", "reason"]
+    for origin, sequence in sorted(identities):
+        is_it = (
+            (pc.field("origin") == origin) & (pc.field("sequence") == sequence) & (pc.field("event") != "identified")
+        )
+        for row in dataset.to_table(columns=columns, filter=is_it).to_pylist():
+            yield row | {"order": row["position"]}

@@ -1,0 +1,168 @@
+"""Whether what brokers received and what they did with it add up, exactly.
+
+A message that comes to a broker is routed to every client that has a subscription to its topic at that moment, and to
+every link whose entry matches: `routed` rows are those that tell so (sent, queued or dropped, each for the first time).
+Between the moment a subscription appears and the moment it goes (an episode) everything that comes to its topic is
+routed to it, but for what a link brought itself.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from analysis.transforms.links import has_flag, is_link
+from broker.log_record import DUPLICATE, REPLAY, WAITED
+
+ROUTED = ("queued", "sent", "dropped")
+
+
+def movements(events: DataFrame, inputs: DataFrame, restarts: DataFrame) -> DataFrame:
+    """Changes of tables, messages that come in, and messages that are routed, with the life of the broker.
+
+    `inputs` names the event with which a message is routed: as it is received, or after the service at the input.
+    """
+    event = F.col("event")
+    wanted = events.join(F.broadcast(inputs), "run").select(
+        "run",
+        "broker",
+        "topic",
+        "client",
+        "position",
+        "time_ns",
+        F.when(event == "subscribed", 1).when(event == "unsubscribed", -1).otherwise(0).alias("change"),
+        (event == F.col("input")).alias("is_in"),
+        _is_routed().alias("is_routed"),
+        "qos",
+        "origin",
+        "sequence",
+    )
+    moved = wanted.where((F.col("change") != 0) | F.col("is_in") | F.col("is_routed"))
+    is_later = (
+        (moved["run"] == restarts["run"])
+        & (moved["broker"] == restarts["broker"])
+        & (moved["position"] >= restarts["from_position"])
+        & (moved["position"] < restarts["to_position"])
+    )
+    life = F.coalesce(restarts["life"], F.lit(1)).alias("life")
+    return moved.join(F.broadcast(restarts), is_later, "left").select(*(moved[name] for name in moved.columns), life)
+
+
+def with_wildcards(moved: DataFrame, wildcards: DataFrame) -> DataFrame:
+    """A filter with wildcards counts as a subscription to each topic that it matches."""
+    is_change = F.col("change") != 0
+    spread = (
+        moved.where(is_change)
+        .withColumnRenamed("topic", "filter")
+        .join(F.broadcast(wildcards), ["run", "filter"], "left")
+        .withColumn("topic", F.explode(F.coalesce("topics", F.array("filter"))))
+        .drop("topics", "filter")
+    )
+    return moved.where(~is_change).unionByName(spread)
+
+
+def to_subscribers(moved: DataFrame, always: DataFrame) -> DataFrame:
+    """Without what was routed to links to which everything goes, whoever subscribes."""
+    marked = moved.join(F.broadcast(always.withColumn("is_always", F.lit(True))), ["run", "broker", "client"], "left")
+    is_routed = F.col("is_routed") & F.col("is_always").isNull()
+    kept = marked.withColumn("is_routed", is_routed).drop("is_always")
+    return kept.where((F.col("change") != 0) | F.col("is_in") | F.col("is_routed"))
+
+
+def episodes(moved: DataFrame) -> DataFrame:
+    """One row per time that a client was subscribed to a topic: what came meanwhile, and what was routed to it.
+
+    What was routed outside of any episode has `is_on` false. `late`: routed after something that had entered the tree
+    later, at the same broker and with the same quality of service.
+    """
+    place = F.xxhash64("run", "broker", "life", "topic")  # numbers sort faster than names
+    keyed = moved.withColumns({"place": place, "who": F.xxhash64("client")}).repartition("place")
+    at_place = Window.partitionBy("place").orderBy("position", F.col("change").desc())
+    of_client = Window.partitionBy("place", "who").orderBy("position", F.col("change").desc())
+    in_order = Window.partitionBy("place", "who", "is_routed", "origin", "qos").orderBy("position")
+    counted = keyed.withColumns(
+        {
+            "came": F.sum(F.col("is_in").cast("long")).over(at_place),
+            "came_in_all": F.sum(F.col("is_in").cast("long")).over(Window.partitionBy("place")),
+        }
+    ).where((F.col("change") != 0) | F.col("is_routed") | is_link(F.col("client")))
+    ordered = counted.withColumns(
+        {
+            "entries": F.sum("change").over(of_client),
+            "before": F.lag("sequence").over(in_order),
+        }
+    )
+    begins = (F.col("change") > 0) & (F.col("entries") == F.col("change"))
+    ends = (F.col("change") < 0) & (F.col("entries") == 0)
+    numbered = ordered.withColumns({"begins": begins, "ends": ends}).withColumns(
+        {
+            "episode": F.sum(F.col("begins").cast("int")).over(of_client),
+            "is_on": (F.col("entries") > 0) | F.col("ends"),
+            "is_late": F.col("is_routed") & (F.col("before") > F.col("sequence")),
+        }
+    )
+    return (
+        numbered.groupBy("place", "who", "episode", "is_on")
+        .agg(
+            *(F.first(name).alias(name) for name in ("run", "broker", "topic", "client")),
+            _count(F.col("is_routed")).alias("routed"),
+            _count(F.col("is_in")).alias("own"),
+            F.min(F.when(F.col("begins"), F.col("came"))).alias("came_before"),
+            F.coalesce(F.max(F.when(F.col("ends"), F.col("came"))), F.max("came_in_all")).alias("came_by_end"),
+            F.min(F.when(F.col("is_routed") | F.col("begins"), F.col("time_ns"))).alias("time_ns"),
+            _count(F.coalesce("is_late", F.lit(False))).alias("late"),
+            F.min(F.when(F.col("is_late"), F.col("sequence"))).alias("late_sequence"),
+        )
+        .withColumn("expected", F.when(F.col("is_on"), F.col("came_by_end") - F.col("came_before") - F.col("own")))
+        .drop("place", "who", "came_before", "came_by_end", "own")
+    )
+
+
+def per_client(events: DataFrame, inputs: DataFrame) -> DataFrame:
+    """Counts over a whole run, per broker and client or link."""
+    event = F.col("event")
+    return (
+        events.where(event.isin("received", "served", *ROUTED))
+        .join(F.broadcast(inputs), "run")
+        .groupBy("run", "broker", "client")
+        .agg(
+            _count(event == "received").alias("received"),
+            _count(event == F.col("input")).alias("came"),
+            _count(_is_routed()).alias("routed"),
+            _count((event == "sent") & ~has_flag(DUPLICATE | REPLAY)).alias("sent"),
+        )
+    )
+
+
+def always_balance(counts: DataFrame, always: DataFrame) -> DataFrame:
+    """For links to which everything goes: up, and when flooding also down; but for what came from there."""
+    total = counts.groupBy("run", "broker").agg(F.sum("came").alias("came_in_all"))
+    return (
+        always.join(counts, ["run", "broker", "client"], "left")
+        .join(total, ["run", "broker"], "left")
+        .select(
+            "run",
+            "broker",
+            "client",
+            (F.coalesce("came_in_all", F.lit(0)) - F.coalesce("came", F.lit(0))).alias("expected"),
+            F.coalesce("routed", F.lit(0)).alias("routed"),
+        )
+    )
+
+
+def crossings_balance(counts: DataFrame) -> DataFrame:
+    """For each direction of a link: what one end sent, and what the other received."""
+    ends = F.split("client", ">")
+    at_links = counts.where(is_link(F.col("client")))
+    sent = at_links.select("run", F.col("client").alias("link"), "sent", F.lit(0).cast("long").alias("received"))
+    received = at_links.select(
+        "run", F.concat_ws(">", ends[1], ends[0]).alias("link"), F.lit(0).cast("long").alias("sent"), "received"
+    )
+    both = sent.unionByName(received).groupBy("run", "link")
+    return both.agg(F.sum("sent").alias("sent"), F.sum("received").alias("received"))
+
+
+def _is_routed() -> Column:
+    return F.col("event").isin(*ROUTED) & ~has_flag(WAITED | DUPLICATE | REPLAY)
+
+
+def _count(condition: Column) -> Column:
+    return F.sum(condition.cast("long"))

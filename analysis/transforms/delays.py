@@ -1,0 +1,100 @@
+"""Delays: from publishing to the end of processing, and in each queue on the way.
+
+A delay counts where it ends: what ends in compared time is in the mean, whenever it began. So nothing is cut off at the
+end of a run, and waiting for peers that the end of a run brings back is not counted. Copies of the peers are pooled;
+each copy is a unit of its own, as copies do not load one another.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from analysis.transforms.moments import NS_PER_S, compared, within
+from analysis.transforms.passages import MESSAGE
+
+COPY_IN_TOPIC = r"^copy(\d+)/"
+
+
+def peer_cells(passed: DataFrame, intervals: DataFrame, peers: DataFrame) -> DataFrame:
+    """Of the passages of messages: end to end, in the publisher's own queue, and in the subscriber."""
+    base = peers.select("run", "id", "base", "copy")
+    named = passed.join(F.broadcast(base.toDF("run", "origin", "publisher", "copy")), ["run", "origin"]).join(
+        F.broadcast(base.select("run", "id", "base").toDF("run", "client", "peer")), ["run", "client"]
+    )
+    is_publisher = F.col("client") == F.col("origin")
+    spans = F.when(
+        is_publisher, F.array(_span("delay.stage", F.lit("publisher"), F.col("peer"), "published_ns", "sent_ns"))
+    ).otherwise(
+        F.array(
+            _span("delay.end_to_end", F.col("publisher"), F.col("peer"), "published_ns", "processed_ns"),
+            _span("delay.stage", F.lit("subscriber"), F.col("peer"), "received_ns", "processed_ns"),
+        )
+    )
+    each = named.select("run", "bin_ns", "copy", F.explode(spans).alias("span")).select(
+        "run", "bin_ns", "copy", "span.*"
+    )
+    return _cells(each, intervals)
+
+
+def output_cells(events: DataFrame, intervals: DataFrame, queues: DataFrame) -> DataFrame:
+    """At the outputs of brokers, to links and to sessions: from routing (at once or queued) to sending."""
+    rows = events.where(F.col("event").isin("queued", "sent")).join(F.broadcast(queues), ["run", "client"])
+    passed = rows.groupBy(*MESSAGE, "broker", "client", F.col("stage").alias("first"), F.col("at").alias("second")).agg(
+        F.min("time_ns").alias("begun_ns"),
+        F.min(F.when(F.col("event") == "sent", F.col("time_ns"))).alias("time_ns"),
+        F.max("topic").alias("topic"),
+        F.max("bin_ns").alias("bin_ns"),
+    )
+    named = passed.withColumns({"metric": F.lit("delay.stage"), "copy": _copy_of(F.col("topic"))})
+    return _cells(named, intervals)
+
+
+def input_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
+    """At the inputs of brokers: from receipt to routing, of what is routed to anybody."""
+    is_in = F.col("event") == "received"
+    passed = (
+        events.where(F.col("event").isin("received", "queued", "sent", "dropped"))
+        .groupBy(*MESSAGE, "broker")
+        .agg(
+            F.min(F.when(is_in, F.col("time_ns"))).alias("begun_ns"),
+            F.min(F.when(~is_in, F.col("time_ns"))).alias("time_ns"),
+            F.max("topic").alias("topic"),
+            F.max("bin_ns").alias("bin_ns"),
+        )
+    )
+    named = passed.withColumns(
+        {
+            "metric": F.lit("delay.stage"),
+            "first": F.lit("broker_in"),
+            "second": F.col("broker"),
+            "copy": _copy_of(F.col("topic")),
+        }
+    )
+    return _cells(named, intervals)
+
+
+def _span(metric: str, first: Column, second: Column, begun: str, ended: str) -> Column:
+    return F.struct(
+        F.lit(metric).alias("metric"),
+        first.alias("first"),
+        second.alias("second"),
+        F.col(begun).alias("begun_ns"),
+        F.col(ended).alias("time_ns"),
+    )
+
+
+def _copy_of(topic: Column) -> Column:
+    """Of the peers, by their topic; the classes are one more."""
+    number = F.regexp_extract(topic, COPY_IN_TOPIC, 1)
+    return F.when(number == "", F.lit(-1)).otherwise(number.cast("int"))
+
+
+def _cells(passed: DataFrame, intervals: DataFrame) -> DataFrame:
+    unit = F.concat_ws("/", "copy", "peer_batch")
+    seconds = (F.col("time_ns") - F.col("begun_ns")) / NS_PER_S
+    known = passed.where(F.col("time_ns").isNotNull() & F.col("begun_ns").isNotNull())
+    return (
+        within(known, compared(intervals))
+        .groupBy("run", "point", "metric", "first", "second", unit.alias("unit"), "batch")
+        .agg(F.sum(seconds).alias("x"), F.count("*").cast("double").alias("n"))
+        .select("run", "point", "metric", "first", "second", "unit", "batch", "x", "n")
+    )

@@ -1,0 +1,45 @@
+"""The routing tables at the end of a run, and what they should be."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def final_entries(moved: DataFrame, lives: DataFrame) -> DataFrame:
+    """Entries that are there at the end: (run, broker, client, filter, entries), from the last life of each broker."""
+    changes = moved.where(F.col("change") != 0).join(F.broadcast(lives), ["run", "broker"], "left")
+    last = changes.where(F.col("life") == F.coalesce("last_life", F.lit(1)))
+    return (
+        last.groupBy("run", "broker", "client", F.col("topic").alias("filter"))
+        .agg(F.sum("change").alias("entries"))
+        .where(F.col("entries") != 0)
+    )
+
+
+def wrong_entries(entries: DataFrame, ancestors: DataFrame, is_simple: DataFrame) -> DataFrame:
+    """Remote entries beside those that the local subscriptions below ask for: (..., there, wanted).
+
+    `ancestors`: for each broker, every link above it as the parent's end sees it. With identity-based routing a filter
+    has one entry per link, with simple routing one per subscription, with flooding none (it has no ancestors here).
+    """
+    local = (
+        entries.where(~F.col("client").contains(">"))
+        .groupBy("run", F.col("broker").alias("below"), "filter")
+        .agg(F.sum("entries").alias("entries"))
+    )
+    wanted = (
+        local.join(F.broadcast(ancestors), ["run", "below"])
+        .groupBy("run", "broker", "client", "filter")
+        .agg(F.sum("entries").alias("subscriptions"))
+        .join(F.broadcast(is_simple), "run")
+        .withColumn("wanted", F.when(F.col("is_simple"), F.col("subscriptions")).otherwise(F.lit(1)))
+        .select("run", "broker", "client", "filter", "wanted")
+    )
+    there = entries.where(F.col("client").contains(">")).withColumnRenamed("entries", "there")
+    return there.join(wanted, ["run", "broker", "client", "filter"], "full").select(
+        "run",
+        "broker",
+        "client",
+        "filter",
+        F.coalesce("there", F.lit(0)).alias("there"),
+        F.coalesce("wanted", F.lit(0)).alias("wanted"),
+    )

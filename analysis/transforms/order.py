@@ -1,0 +1,15 @@
+"""The order in which messages reach clients: per publisher, topic and quality of service as they were published."""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+
+def out_of_order(passed: DataFrame) -> DataFrame:
+    """Messages of peers as their subscribers got them: `is_late` if one that was published later came first."""
+    before = (
+        Window.partitionBy("run", "client", "origin", "topic", "qos")
+        .orderBy("received_position")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    got = passed.where(F.col("received_ns").isNotNull())
+    return got.withColumn("is_late", F.coalesce(F.max("sequence").over(before) > F.col("sequence"), F.lit(False)))

@@ -1,0 +1,68 @@
+"""Sizes of routing tables over time, from what was entered and removed."""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from analysis.transforms.links import is_link
+from analysis.transforms.moments import NS_PER_S, within
+
+METRICS = {True: "table.remote_entries", False: "table.local_entries"}
+
+
+def table_changes(events: DataFrame) -> DataFrame:
+    """One row for each entry that appeared (+1) or went (-1)."""
+    return events.where(F.col("event").isin("subscribed", "unsubscribed")).withColumns(
+        {
+            "change": F.when(F.col("event") == "subscribed", 1).otherwise(-1),
+            "is_remote": is_link(F.col("client")),
+        }
+    )
+
+
+def table_cells(changes: DataFrame, intervals: DataFrame, brokers: DataFrame, restarts: DataFrame) -> DataFrame:
+    """Entry-seconds per broker and batch. A table is empty when its broker starts; restarts are interval limits."""
+    in_interval = (
+        within(changes.select("run", "bin_ns", "time_ns", "broker", "is_remote", "change"), intervals)
+        .groupBy("run", "broker", "is_remote", "interval")
+        .agg(
+            F.sum("change").alias("net"),
+            F.sum(F.col("change") * (F.col("end_ns") - F.col("time_ns"))).alias("area"),
+        )
+    )
+    grid = _grid(intervals, brokers, restarts)
+    before = (
+        Window.partitionBy("run", "broker", "is_remote", "life")
+        .orderBy("interval")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    sized = (
+        grid.join(in_interval, ["run", "broker", "is_remote", "interval"], "left")
+        .withColumn("size", F.coalesce(F.sum("net").over(before), F.lit(0)))
+        .where(F.col("batch") >= 0)
+    )
+    entry_ns = F.col("size") * (F.col("end_ns") - F.col("begin_ns")) + F.coalesce("area", F.lit(0))
+    metric = F.when(F.col("is_remote"), METRICS[True]).otherwise(METRICS[False])
+    return (
+        sized.withColumn("first", F.explode(F.array(F.lit(""), F.col("broker"))))
+        .groupBy("run", "point", metric.alias("metric"), "first", F.col("batch").alias("unit"), "batch", "seconds")
+        .agg((F.sum(entry_ns) / NS_PER_S).alias("x"))
+        .withColumns({"second": F.lit(""), "n": F.col("seconds")})
+        .select("run", "point", "metric", "first", "second", "unit", "batch", "x", "n")
+    )
+
+
+def _grid(intervals: DataFrame, brokers: DataFrame, restarts: DataFrame) -> DataFrame:
+    """Every broker in every interval, with both kinds of entries, and how often it had been restarted by then."""
+    times = intervals.select("run", "point", "interval", "begin_ns", "end_ns", "batch", "seconds").distinct()
+    cells = times.join(F.broadcast(brokers), "run")
+    is_before = (
+        (cells["run"] == restarts["run"])
+        & (cells["broker"] == restarts["broker"])
+        & (restarts["restarted_ns"] <= cells["begin_ns"])
+    )
+    lives = (
+        cells.join(F.broadcast(restarts), is_before, "left")
+        .groupBy([cells[name] for name in cells.columns])
+        .agg(F.count("restarted_ns").alias("life"))
+    )
+    return lives.withColumn("is_remote", F.explode(F.array(F.lit(True), F.lit(False))))
