@@ -22,10 +22,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--no-build-isolation --editable '.[dev]'
 	$(BIN)/python -m orchestrator.java
+	$(BIN)/python -m orchestrator.warm
 	@touch $(READY)
 
-demo: setup ## predict the quickstart scenario
-	$(BIN)/brokerbed predict quickstart
+demo: setup ## run the quickstart scenario and compare it with its prediction
+	$(BIN)/brokerbed run quickstart --on virtual
 
 test: setup ## all tests (docker tests where an engine answers; BROKERBED_REQUIRE_DOCKER=1 insists)
 	$(BIN)/pytest

@@ -97,10 +97,12 @@ class Analysis:
         return {"scenario": name, "points": points, "agrees": self.agrees} | folder
 
 
-def analyse(found: Iterable[Finished], master: str | None = None, verbose: bool = False) -> Iterator[Analysis]:
+def analyse(
+    found: Iterable[Finished], master: str | None = None, verbose: bool = False, archive: Path | None = None
+) -> Iterator[Analysis]:
     """One run directory after the other, with one session; what is found out is written into each."""
     all_ = list(found)
-    with session(master, max(sum(run.rows for run in it.runs) for it in all_), verbose) as spark:
+    with session(master, max(sum(run.rows for run in it.runs) for it in all_), verbose, archive) as spark:
         for finished in all_:
             analysis = _analysis(Facts(Frames(spark, finished)))
             spark.catalog.clearCache()

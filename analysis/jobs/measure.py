@@ -103,7 +103,7 @@ def cells(facts: Facts) -> tuple[DataFrame, DataFrame | None]:
         table_cells(table_changes(frames.events), times, frames.brokers, restarts),
     ]
     counted = _counted(facts)
-    return _union(timed), _union(counted) if counted else None
+    return _union(timed).persist(), _union(counted).persist() if counted else None
 
 
 def measure(facts: Facts, timed: DataFrame, counted: DataFrame | None) -> dict[Key, Measured]:

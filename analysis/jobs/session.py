@@ -5,8 +5,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO
 
+import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -18,11 +20,15 @@ DRIVER_MEMORY = "2g"  # of the Java heap; sorts and joins that do not fit spill 
 ROWS_PER_PARTITION = 1_000_000
 PARTITIONS_MIN, PARTITIONS_MAX = 4, 2000
 WORDS_SHOWN = 300  # of what Spark said before it failed
+SMALL_ROWS = 5_000_000  # up to here Java's best compiler costs more than it gives
+ARCHIVE = Path(sys.prefix) / f"spark-{pyspark.__version__}.jsa"  # Spark's classes as Java has them in memory
 
 
 @contextmanager
-def session(master: str | None, rows: int, verbose: bool = False) -> Iterator[SparkSession]:
-    """A session for logs of about so many rows; ended on leaving."""
+def session(
+    master: str | None, rows: int, verbose: bool = False, archive: Path | None = None
+) -> Iterator[SparkSession]:
+    """A session for logs of about so many rows; ended on leaving. With `archive` its classes are kept there."""
     java = need_java()
     os.environ["JAVA_HOME"] = str(java.executable.resolve().parents[1])
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -34,7 +40,7 @@ def session(master: str | None, rows: int, verbose: bool = False) -> Iterator[Sp
         "spark.app.name": "brokerbed",
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": _java_options(rows, archive),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.shuffle.partitions": str(partitions),
@@ -58,6 +64,17 @@ def session(master: str | None, rows: int, verbose: bool = False) -> Iterator[Sp
             raise SparkError(f"Spark failed: {_first_line(str(error))}") from error
         finally:
             spark.stop()
+
+
+def _java_options(rows: int, archive: Path | None) -> str:
+    options = ["-Xlog:disable", "-Xlog:all=off"]  # an archive that does not fit is passed over in silence
+    if rows <= SMALL_ROWS:
+        options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    if archive is not None:
+        options.append(f"-XX:ArchiveClassesAtExit={archive}")
+    elif ARCHIVE.exists():
+        options.append(f"-XX:SharedArchiveFile={ARCHIVE}")
+    return " ".join(options)
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def test_every_dependency_is_pinned_and_no_address_stands_in_the_pins() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["dev"]
     wanted += project["build-system"]["requires"]
-    assert [name for name in wanted if name not in pinned] == []
+    assert [name for name in wanted if re.split("[<>=]", name)[0] not in pinned] == []
 
 
 def test_shipped_scenarios_open_with_what_they_reproduce() -> None:
