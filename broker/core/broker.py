@@ -20,12 +20,13 @@ from broker.core.run import V5, V311, Run
 from broker.core.session import Session
 from broker.core.subscriptions import Subscriptions
 from broker.errors import MqttError, ProtocolError
-from broker.log_record import Kind, Log, Reason
+from broker.log_record import RECORD, Kind, Log, Reason
 from broker.mqtt import frames, v5, v311
 from broker.routing.registry import STRATEGIES
 from broker.values import NS_PER_S, Message, Published
 
 PUBACK_OK, PUBLISH_QOS0 = 0x40, 0x30
+PACK = RECORD.pack
 SHORT = 0x80  # a remaining length below this is one byte; such a packet is never too large
 
 
@@ -105,13 +106,13 @@ class Broker:
             return
         connection.last_ns = now_ns
         try:
-            if isinstance(packet, Run):
+            if isinstance(packet, Published):
+                handle_publish.published(self, connection, packet, now_ns)
+            elif isinstance(packet, Run):
                 if self.config.service_in is None:
                     notify.notify(self, connection, packet, now_ns)
                 else:
                     notify.notify_later(self, connection, packet, now_ns)
-            elif isinstance(packet, Published):
-                handle_publish.published(self, connection, packet, now_ns)
             else:
                 connection.version = 5
                 self._handle(connection, packet, now_ns)
@@ -146,8 +147,9 @@ class Broker:
 
     def due(self, now_ns: int) -> None:
         """Do what is due by now."""
-        while self._timers and self._timers[0][0] <= now_ns:
-            due_ns, _, action, argument = heapq.heappop(self._timers)
+        timers = self._timers
+        while timers and timers[0][0] <= now_ns:
+            due_ns, _, action, argument = heapq.heappop(timers)
             action(self, argument, due_ns)
 
     # -- what handlers call -----------------------------------------------------------------------------------
@@ -176,16 +178,20 @@ class Broker:
         message.origin, message.sequence = self.origin, self.sequence
 
     def log_message(
-        self, now_ns: int, kind: Kind, subject: int, message: Message, qos: int, reason: int = 0, flags: int = 0
+        self, now_ns: int, kind: int, subject: int, message: Message, qos: int, reason: int = 0, flags: int = 0
     ) -> None:
         """An event of one message, and of a session by its number, in the log if there is one."""
         log = self.log
-        if log is not None:
-            origin, sequence = (log.number(message.origin), message.sequence) if message.origin else (-1, -1)
-            log.add(
-                now_ns, kind, subject, log.number(message.topic), sequence, len(message.payload), qos,
-                reason, flags, origin,
-            )  # fmt: skip
+        if log is None:
+            return
+        origin, topic = log.numbers.get(message.origin), log.numbers.get(message.topic)
+        if origin is None or topic is None:
+            origin = log.number(message.origin) if message.origin else -1
+            topic = log.number(message.topic)
+        log.records += PACK(
+            now_ns, message.sequence if message.origin else -1, origin, subject, topic, -1, len(message.payload), 1,
+            kind, qos, reason, flags,
+        )  # fmt: skip
 
     def end(self, connection: Connection) -> None:
         """Close it once its output is written."""

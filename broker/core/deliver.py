@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from broker.core.connection import Connection
 
 QOS = (mqtt5.QoS(0), mqtt5.QoS(1), mqtt5.QoS(2))
+QUEUED, SENT, ACKNOWLEDGED = map(int, (Kind.QUEUED, Kind.SENT, Kind.ACKNOWLEDGED))  # an enum's members are slow to get
 
 
 def is_full(broker: "Broker", session: Session, message: Message) -> bool:
@@ -38,8 +39,8 @@ def copy_of(broker: "Broker", topic: str) -> str:
 
 def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
     """Through the emulated service of a link, if there is one; then sent, or left to wait."""
-    demand, link = broker.config.service_link, session.link
-    if link is None or demand is None:
+    link = session.link
+    if link is None or (demand := broker.config.service_link) is None:
         _deliver(broker, session, delivery, now_ns)
         return
     if len(link.staged) >= broker.config.queue_messages_max:
@@ -50,7 +51,7 @@ def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int)
     link.staged[delivery] = None
     if delivery.qos:
         persist.save_delivery(broker, session, delivery)
-    broker.log_message(now_ns, Kind.QUEUED, session.log_number, delivery.message, delivery.qos)
+    broker.log_message(now_ns, QUEUED, session.log_number, delivery.message, delivery.qos)
     broker.at(due_ns, _through, (session, delivery))
 
 
@@ -90,7 +91,7 @@ def _deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int
         drop(broker, session, oldest, Reason.QUEUE_FULL, now_ns)
     session.push(delivery)
     persist.save_delivery(broker, session, delivery)
-    broker.log_message(now_ns, Kind.QUEUED, session.log_number, delivery.message, delivery.qos)
+    broker.log_message(now_ns, QUEUED, session.log_number, delivery.message, delivery.qos)
     if session.demand is not None:
         _serve(broker, session, now_ns)
 
@@ -127,7 +128,8 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
         return
     is_again = delivery.packet_id != 0
     packet_id = delivery.packet_id or (session.take_id() if delivery.qos else 0)
-    session.parked.pop(packet_id, None)
+    if is_again:
+        session.parked.pop(packet_id, None)
     aliases = len(connection.aliases_out)
     output = _encoded(connection, delivery, packet_id, is_again, now_ns)
     if connection.is_wire and len(output) > connection.packet_bytes_max:
@@ -144,7 +146,7 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
     if session.link is not None and not is_again:  # sent again it is no other notification
         session.link.sent[NOTIFICATION if delivery.answers is None else RETAINED] += 1
         flags |= ADDITIONAL * (message.is_additional and session.link.is_parent)
-    broker.log_message(now_ns, Kind.SENT, session.log_number, message, delivery.qos, flags=flags)
+    broker.log_message(now_ns, SENT, session.log_number, message, delivery.qos, 0, flags)
     broker.write(connection, output)
 
 
@@ -263,7 +265,7 @@ def acknowledged(broker: "Broker", session: Session, packet_id: int, now_ns: int
     del session.inflight[packet_id]
     persist.forget_delivery(broker, delivery)
     _log_acknowledged(broker, session, delivery, now_ns)
-    if session.queue:
+    if session.queue and session.service_due_ns is None:
         pump(broker, session, now_ns)
 
 
@@ -319,4 +321,4 @@ def _session(connection: "Connection") -> Session:
 
 
 def _log_acknowledged(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
-    broker.log_message(now_ns, Kind.ACKNOWLEDGED, session.log_number, delivery.message, delivery.qos)
+    broker.log_message(now_ns, ACKNOWLEDGED, session.log_number, delivery.message, delivery.qos)

@@ -155,15 +155,15 @@ class Host:
 
     def _timer(self, set_for: tuple[int, int]) -> None:
         due_ns, life = set_for
-        if life == self.lives and self.is_up and due_ns == self._timer_ns:
-            self.do(self._due, life)
-
-    def _due(self, life: int) -> None:
-        if life == self.lives and self.is_up:
-            self._timer_ns = None
-            self.broker.due(self.loop.now_ns)
-            self.flush()
-            self._set_timer()
+        if due_ns != self._timer_ns or life != self.lives or not self.is_up:
+            return
+        if self.is_paused:
+            self._waiting.append((self._timer, (set_for,)))
+            return
+        self._timer_ns = None
+        self.broker.due(self.loop.now_ns)
+        self.timers_seen = -1  # the next one is to be set
+        self.flush()
 
 
 class Socket:
@@ -198,7 +198,7 @@ class Socket:
                 host.do(self.arrived, packet)
             return
         broker = host.broker
-        if type(packet) is Run and host.is_plain:  # the shortest way for what is most frequent
+        if host.is_plain and type(packet) is Run:  # the shortest way for what is most frequent
             if not connection.is_closing:
                 connection.last_ns = host.loop.now_ns
                 notify(broker, connection, packet, host.loop.now_ns)
@@ -206,6 +206,8 @@ class Socket:
                 return
         else:
             broker.received_packet(connection, packet, host.loop.now_ns)
+            if broker.timers_set == host.timers_seen and not (broker.dirty or broker.ending or broker.unsaved):
+                return
         host.flush()
 
     def broken(self) -> None:
