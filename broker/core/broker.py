@@ -2,8 +2,8 @@
 
 A driver calls `opened`, `received` (bytes) or `received_packet` (objects, on a simulated network), `writable`, `lost`
 and `due`, always with the time; afterwards it stores what is `unsaved`, then writes the output of the connections in
-`dirty`, closes those in `ending`, and sees to it that `due` is called at `deadline_ns`. The core waits for nothing,
-reads no clock and draws no random number.
+`dirty`, closes those in `ending`, and sees to it that `due` is called at `deadline_ns`, unless it keeps the timers
+itself. The core waits for nothing, reads no clock and draws no random number.
 """
 
 import heapq
@@ -46,8 +46,14 @@ class Counters:
 
 
 class Broker:
-    def __init__(self, config: BrokerConfig, log: Log | None = None, is_durable: bool = False) -> None:
-        """`is_durable`: the driver has a store, and writes what is in `unsaved` before any output."""
+    def __init__(
+        self, config: BrokerConfig, log: Log | None = None, is_durable: bool = False, at: "SetTimer | None" = None
+    ) -> None:
+        """`is_durable`: the driver has a store, and writes what is in `unsaved` before any output.
+
+        `at`: the driver has a clock of its own; it keeps the timers, and calls their actions when they are due.
+        Timers are never cancelled: an action checks whether it is still wanted.
+        """
         self.config = config
         self.unsaved: dict[int, Any] | None = {} if is_durable else None  # see persist.py
         self.last_number = 0  # of a row in the store
@@ -66,8 +72,9 @@ class Broker:
         self.topics: dict[bytes, str] = {}  # valid topic names, by their bytes
         self.assigned = 0  # client ids given so far
         self.input_free_ns: dict[str, int] = {}  # the emulated service at the input is busy until then, by copy
+        self.at: SetTimer = at if at is not None else self._at  # what handlers set timers with
         self._timers: list[tuple[int, int, Action, Any]] = []
-        self.timers_set = 0  # so far
+        self._timers_set = 0  # so far
 
     # -- what a driver calls ----------------------------------------------------------------------------------
 
@@ -154,11 +161,6 @@ class Broker:
 
     # -- what handlers call -----------------------------------------------------------------------------------
 
-    def at(self, due_ns: int, action: "Action", argument: Any) -> None:
-        """Timers are never cancelled: an action checks whether it is still wanted."""
-        self.timers_set += 1
-        heapq.heappush(self._timers, (due_ns, self.timers_set, action, argument))
-
     def send(self, connection: Connection, packet: mqtt5.Packet) -> None:
         self.write(connection, connection.encode(packet) if connection.encode else packet)
 
@@ -213,6 +215,10 @@ class Broker:
         self.end(connection)
 
     # -- inside -----------------------------------------------------------------------------------------------
+
+    def _at(self, due_ns: int, action: "Action", argument: Any) -> None:
+        self._timers_set += 1
+        heapq.heappush(self._timers, (due_ns, self._timers_set, action, argument))
 
     def _keep(self, connection: Connection, data: bytes, now_ns: int) -> None:
         """The beginning of a packet; parts are joined once there can be a whole one."""
@@ -288,6 +294,7 @@ class Broker:
 
 
 Action = Callable[[Broker, Any, int], None]  # what a timer does: with what it was set for, at its due time
+SetTimer = Callable[[int, Action, Any], None]  # for when, what is to be done then, and with what
 
 
 def _connect_due(broker: Broker, connection: Connection, due_ns: int) -> None:

@@ -90,7 +90,8 @@ def _deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int
         session.service_due_ns = session.service_left_ns = None  # if anything was in service, it was the oldest
         drop(broker, session, oldest, Reason.QUEUE_FULL, now_ns)
     session.push(delivery)
-    persist.save_delivery(broker, session, delivery)
+    if session.number:
+        persist.save_delivery(broker, session, delivery)
     broker.log_message(now_ns, QUEUED, session.log_number, delivery.message, delivery.qos)
     if session.demand is not None:
         _serve(broker, session, now_ns)
@@ -140,7 +141,8 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
     if delivery.qos:
         session.inflight[packet_id] = delivery
         delivery.packet_id = packet_id
-        persist.save_delivery(broker, session, delivery)
+        if session.number:
+            persist.save_delivery(broker, session, delivery)
     broker.counters.messages_delivered += 1
     flags = RETAIN * delivery.retain | DUPLICATE * is_again | REPLAY * (delivery.answers is not None)
     if session.link is not None and not is_again:  # sent again it is no other notification
@@ -263,14 +265,16 @@ def acknowledged(broker: "Broker", session: Session, packet_id: int, now_ns: int
     if delivery.qos != 1:
         raise ProtocolError("PUBACK for a message at QoS 2")
     del session.inflight[packet_id]
-    persist.forget_delivery(broker, delivery)
-    _log_acknowledged(broker, session, delivery, now_ns)
+    if delivery.number:
+        persist.forget_delivery(broker, delivery)
+    broker.log_message(now_ns, ACKNOWLEDGED, session.log_number, delivery.message, 1)
     if session.queue and session.service_due_ns is None:
         pump(broker, session, now_ns)
 
 
 def acknowledged_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubAckPacket, now_ns: int) -> None:
-    acknowledged(broker, _session(connection), packet.packet_id, now_ns)
+    assert connection.session is not None
+    acknowledged(broker, connection.session, packet.packet_id, now_ns)
 
 
 def received_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubRecPacket, now_ns: int) -> None:
@@ -290,7 +294,7 @@ def received_by_client(broker: "Broker", connection: "Connection", packet: mqtt5
     if not delivery.is_released:
         delivery.is_released = True
         persist.save_delivery(broker, session, delivery)
-        _log_acknowledged(broker, session, delivery, now_ns)
+        broker.log_message(now_ns, ACKNOWLEDGED, session.log_number, delivery.message, 2)
     broker.send(connection, mqtt5.PubRelPacket(packet.packet_id))
 
 
@@ -318,7 +322,3 @@ def completed_by_client(broker: "Broker", connection: "Connection", packet: mqtt
 def _session(connection: "Connection") -> Session:
     assert connection.session is not None
     return connection.session
-
-
-def _log_acknowledged(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
-    broker.log_message(now_ns, ACKNOWLEDGED, session.log_number, delivery.message, delivery.qos)

@@ -198,14 +198,16 @@ def _answer(broker: "Broker", connection: "Connection", qos: int, packet_id: int
 
 
 def _nobody(broker: "Broker", message: Message) -> int:
-    return NO_MATCHING_SUBSCRIBERS if broker.subscriptions.route(message.topic).is_empty else 0
+    subscriptions = broker.subscriptions
+    route = subscriptions.routes.get(message.topic) or subscriptions.route(message.topic)
+    return NO_MATCHING_SUBSCRIBERS if route.is_empty else 0
 
 
 def _acknowledge(broker: "Broker", connection: "Connection", packet_id: int, code: int) -> None:
     if connection.is_wire and (code == 0 or connection.version < 5):
         broker.write(connection, b"\x40\x02" + packet_id.to_bytes(2, "big"))
-    elif code == 0:
-        broker.send(connection, mqtt5.PubAckPacket(packet_id))
+    elif code == 0 and connection.encode is None:
+        broker.write(connection, mqtt5.PubAckPacket(packet_id))
     else:
         broker.send(connection, mqtt5.PubAckPacket(packet_id, reason_code=mqtt5.PubAckReasonCode(code)))
 
@@ -220,10 +222,10 @@ def may_publish(broker: "Broker", connection: "Connection", topic: str) -> bool:
 
 def _refusal(broker: "Broker", connection: "Connection", message: Message) -> int:
     """0, or the reason code with which the message is refused as a whole."""
-    if not may_publish(broker, connection, message.topic):
-        return 0x87
     config, session = broker.config, connection.session
     assert session is not None
+    if (message.topic[0] == "$" or config.access is not None) and not may_publish(broker, connection, message.topic):
+        return 0x87
     properties = message.properties
     if properties is not NO_PROPERTIES and session.link is None and is_reserved(properties.user_properties):
         return 0x87
@@ -263,7 +265,7 @@ def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | No
         return
     if message.retain:
         persist.retain(broker, message.topic, message if message.payload else None)
-    route = broker.subscriptions.route(message.topic)
+    route = broker.subscriptions.routes.get(message.topic) or broker.subscriptions.route(message.topic)
     message.is_additional = route.is_additional
     qos = message.qos
     for receiver in route.targets:

@@ -330,8 +330,10 @@ class SubscribingPeer(_Connected):
         super().__init__(simulation, peer)
         self.client.received = self._received
         self.client.subscribe(peer.topic, peer.qos)
-        self._stage = Stage(simulation.loop, simulation.demand(peer.service, "subscriber", peer.id), self._processed)
-        self._stage.switch(True)
+        demand = simulation.demand(peer.service, "subscriber", peer.id)
+        stage = Stage(simulation.loop, demand, self._processed)
+        stage.switch(True)
+        self._work = stage.put if demand is not None else self._processed
         self._notes: dict[tuple[bytes, str, int], Notes] = {}  # by publisher, topic and QoS
 
     def _received(self, topic: str, payload: bytes, qos: int) -> None:
@@ -344,7 +346,7 @@ class SubscribingPeer(_Connected):
             notes = self.simulation.notes_of(self.peer.id, topic, publisher.decode(), qos)
             self._notes[publisher, topic, qos] = notes
         notes.add(RECEIVED, number, len(payload))
-        self._stage.put((notes, number, len(payload)))
+        self._work((notes, number, len(payload)))
 
     def _processed(self, item: Any) -> None:
         notes, number, size = item
