@@ -78,6 +78,7 @@ class Log:
         self.names: list[tuple[int, str]] = []
         self.routes: list[tuple[int, tuple[int, ...]]] = []
         self.numbers: dict[str, int] = {}
+        self.origins: dict[str, int] = {}  # those of them that stand for origins; so few that a look is quick
         self._route_numbers: dict[tuple[int, ...], int] = {}
         self._named = 0
         self._routed = 0
@@ -87,10 +88,15 @@ class Log:
         number = self.numbers.get(name)
         if number is None:
             if len(self.numbers) >= NAMES_MAX:
-                self.numbers.clear()  # a name that comes again gets another number; both stay valid
+                self.numbers.clear()
+                self.origins.clear()  # a name that comes again gets another number; both stay valid
             number = self.numbers[name] = self._named
             self._named += 1
             self.names.append((number, name))
+        return number
+
+    def origin(self, name: str) -> int:
+        number = self.origins[name] = self.number(name)
         return number
 
     def route(self, receivers: tuple[int, ...]) -> int:

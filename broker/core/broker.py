@@ -186,9 +186,9 @@ class Broker:
         log = self.log
         if log is None:
             return
-        origin, topic = log.numbers.get(message.origin), log.numbers.get(message.topic)
+        origin, topic = log.origins.get(message.origin), log.numbers.get(message.topic)
         if origin is None or topic is None:
-            origin = log.number(message.origin) if message.origin else -1
+            origin = log.origin(message.origin) if message.origin else -1
             topic = log.number(message.topic)
         log.records += PACK(
             now_ns, message.sequence if message.origin else -1, origin, subject, topic, -1, len(message.payload), 1,

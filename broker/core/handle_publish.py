@@ -234,8 +234,8 @@ def _refusal(broker: "Broker", connection: "Connection", message: Message) -> in
         broker.counters.rejected += 1
         return 0x97
     if config.queue_policy == "reject" and message.qos:
-        route = broker.subscriptions.route(message.topic)
-        if any(is_full(broker, target.session, message) for target in route.targets if target.qos):
+        targets = broker.subscriptions.targets(message.topic)
+        if any(is_full(broker, target.session, message) for target in targets if target.qos):
             broker.counters.rejected += 1
             return 0x97
     return 0
@@ -265,10 +265,11 @@ def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | No
         return
     if message.retain:
         persist.retain(broker, message.topic, message if message.payload else None)
-    route = broker.subscriptions.routes.get(message.topic) or broker.subscriptions.route(message.topic)
-    message.is_additional = route.is_additional
+    subscriptions, topic = broker.subscriptions, message.topic
+    route = subscriptions.routes.get(topic) or subscriptions.route(topic)
+    message.is_additional = route.receivers.is_additional
     qos = message.qos
-    for receiver in route.targets:
+    for receiver in route.targets or subscriptions.targets(topic):
         target = receiver.for_publisher(message.publisher) if receiver.no_local else receiver
         if target is not None:
             retain = message.retain and target.retain_as_published
