@@ -158,8 +158,8 @@ def _table3_cases() -> list[Case]:
     return [
         Case("voluntary 1", table3(0.5, (minute, 10 * minute), rarely, VOLUNTARY_S, 10), 0, is_judged=False),
         Case("voluntary 2", table3(0.5, ALWAYS, rarely, VOLUNTARY_S, 10), 0, is_judged=False),
-        Case("metro 1", table3(1, (109, 121.5), (146.3, 96), (5000, 120_000), 60), 0.02, expected=120.2),
-        Case("metro 2", table3(1, (292.1, 78.7), (155.8, 72.1), (6000, 120_000), 60), 0.02, expected=44.8),
+        Case("metro 1", table3(1, (109, 121.5), (146.3, 96), (5000, 140_000), 60), 0.02, expected=120.2),
+        Case("metro 2", table3(1, (292.1, 78.7), (155.8, 72.1), (6000, 140_000), 60), 0.02, expected=44.8),
         Case("degraded", table3(2, (1, 1), (1.5, 1.5), (50, 4000), 20), 0.02, expected=2.641),
     ]
 
