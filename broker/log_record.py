@@ -37,6 +37,7 @@ ADDITIONAL = 4  # sent up a link below which nobody subscribes
 NOT_BACK = 16  # `routed`: to all receivers of the route but the one from which it came
 REPLAY = 8  # a retained message for a new subscription of a child
 NAMES_MAX = 200_000  # remembered in memory; the file has all
+SHARED = tuple(range(4096))  # numbers that all logs of a process share: of a hundred logs each would have its own
 
 
 class Kind(IntEnum):
@@ -90,8 +91,11 @@ class Log:
             if len(self.numbers) >= NAMES_MAX:
                 self.numbers.clear()
                 self.origins.clear()  # a name that comes again gets another number; both stay valid
-            number = self.numbers[name] = self._named
+            number = self._named
             self._named += 1
+            if number < len(SHARED):
+                number = SHARED[number]
+            self.numbers[name] = number
             self.names.append((number, name))
         return number
 

@@ -60,7 +60,9 @@ class Broker:
         self.log = log
         self.counters = Counters()
         self.sessions: dict[str, Session] = {}
+        self.is_guarded = config.access is not None  # not everybody may publish everything
         self.subscriptions = Subscriptions(STRATEGIES[config.routing].floods)
+        self.routes = self.subscriptions.routes
         self.overlay = overlay.Overlay(self)
         self.retained: dict[str, Message] = {}
         self.connections: dict[Connection, None] = {}

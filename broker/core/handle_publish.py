@@ -24,7 +24,7 @@ from broker.core.link import (
 )
 from broker.core.run import TAGGED
 from broker.core.session import Delivery, Session
-from broker.core.subscriptions import Route
+from broker.core.subscriptions import Receivers
 from broker.errors import MqttError, ProtocolError
 from broker.log_record import DUPLICATE, RETAIN, Kind
 from broker.mqtt import frames
@@ -266,30 +266,30 @@ def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | No
     if message.retain:
         persist.retain(broker, message.topic, message if message.payload else None)
     subscriptions, topic = broker.subscriptions, message.topic
-    route = subscriptions.routes.get(topic) or subscriptions.route(topic)
-    message.is_additional = route.receivers.is_additional
+    receivers = (subscriptions.routes.get(topic) or subscriptions.route(topic)).receivers
+    message.is_additional = receivers.is_additional
     qos = message.qos
-    for receiver in route.targets or subscriptions.targets(topic):
+    for receiver in subscriptions.targets(topic):
         target = receiver.for_publisher(message.publisher) if receiver.no_local else receiver
         if target is not None:
             retain = message.retain and target.retain_as_published
             marked = answers if target.session.link is not None else None
             qos_out = min(target.qos, qos)
             deliver(broker, target.session, Delivery(message, qos_out, retain, target.identifiers, marked), now_ns)
-    if route.groups:
-        _to_groups(broker, route, message, now_ns)
+    if receivers.groups:
+        _to_groups(broker, receivers, message, now_ns)
 
 
-def to_special(broker: "Broker", route: Route, message: Message, now_ns: int) -> None:
-    for receiver in route.special:
+def to_special(broker: "Broker", receivers: Receivers, message: Message, now_ns: int) -> None:
+    for receiver in receivers.special:
         target = receiver.for_publisher(message.publisher)
         if target is not None:
             deliver(broker, target.session, Delivery(message, 0, False, target.identifiers), now_ns)
-    _to_groups(broker, route, message, now_ns)
+    _to_groups(broker, receivers, message, now_ns)
 
 
-def _to_groups(broker: "Broker", route: Route, message: Message, now_ns: int) -> None:
-    for group in route.groups:
+def _to_groups(broker: "Broker", receivers: Receivers, message: Message, now_ns: int) -> None:
+    for group in receivers.groups:
         member = group.next_member()
         identifiers = (member.identifier,) if member.identifier else ()
         retain = message.retain and member.retain_as_published

@@ -13,7 +13,7 @@ from broker.core.link import DIGITS, NOTIFICATION, tag_head, tag_only
 from broker.core.run import OBJECT, TAGGED, V5, Run
 from broker.core.session import Delivery, Session
 from broker.core.subscriptions import Receivers
-from broker.log_record import ADDITIONAL, NOT_BACK, RECORD, Kind, Log
+from broker.log_record import NOT_BACK, RECORD, Kind, Log
 from broker.mqtt import frames
 
 if TYPE_CHECKING:
@@ -47,13 +47,12 @@ def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) ->
     """To all receivers, as it is."""
     session, topic = connection.session, run.topic
     assert session is not None
-    if (topic[0] == "$" or broker.config.access is not None) and not may_publish(broker, connection, topic):
+    if (broker.is_guarded or topic[0] == "$") and not may_publish(broker, connection, topic):
         return
     if not run.origin:
         run.origin, run.sequence = broker.origin, broker.sequence + 1
         broker.sequence += run.count
-    route = broker.subscriptions.routes.get(topic) or broker.subscriptions.route(topic)
-    broker.counters.messages_received += run.count
+    route = broker.routes.get(topic) or broker.subscriptions.route(topic)
     receivers = route.receivers
     skipped = _pass_on(broker, session, receivers, run, now_ns)
     log = broker.log
@@ -63,7 +62,7 @@ def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) ->
             number = _log_receivers(log, receivers, skipped)
         if topic_number < 0:
             topic_number = route.log_topic = log.number(topic)
-        flags = ADDITIONAL * receivers.is_additional | NOT_BACK * (skipped is BACK)
+        flags = receivers.log_flags if skipped is not BACK else receivers.log_flags | NOT_BACK
         origin = log.origins.get(run.origin)
         if origin is None:
             origin = log.origin(run.origin)
@@ -71,9 +70,9 @@ def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) ->
             now_ns, run.sequence, origin, session.log_number, topic_number, number,
             run.size - run.payload_at, run.count, ROUTED, 0, 0, flags,
         )  # fmt: skip
-    if route.special or route.groups:
+    if receivers.has_others:
         for message in run.messages(session):
-            to_special(broker, route, message, now_ns)
+            to_special(broker, receivers, message, now_ns)
 
 
 def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int) -> Run | None:
@@ -159,12 +158,15 @@ def _pass_on(broker: "Broker", sender: Session, receivers: Receivers, run: Run, 
         else:
             to.output.append(run.data if form == run.form else run.in_form(form))
         delivered += count
-        if session.link is not None:
-            session.link.sent[NOTIFICATION] += count
+        link = session.link
+        if link is not None:
+            link.sent[NOTIFICATION] += count
         if not to.is_dirty:
             to.is_dirty = True
             broker.dirty.append(to)
-    broker.counters.messages_delivered += delivered
+    counters = broker.counters
+    counters.messages_received += count
+    counters.messages_delivered += delivered
     if others is None:
         return BACK if is_back else ()
     return [*others, sender] if is_back else others

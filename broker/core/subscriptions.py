@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from broker.log_record import ADDITIONAL
 from broker.routing.filters import is_wildcard
 
 if TYPE_CHECKING:
@@ -102,32 +103,42 @@ class SharedGroup:
 
 
 class Receivers:
-    """Those who get a notification at QoS 0 just as it came. One object for all topics of which they are the same."""
+    """Those whom a notification at QoS 0 reaches. One object for all topics of which they are the same."""
 
-    __slots__ = ("__weakref__", "is_additional", "log_number", "plain", "silent")
+    __slots__ = (
+        "__weakref__", "groups", "has_others", "is_additional", "log_flags", "log_number", "plain", "silent", "special"
+    )  # fmt: skip
 
-    def __init__(self, plain: tuple["Session", ...], silent: tuple["Session", ...], is_additional: bool) -> None:
-        self.plain = plain
+    def __init__(
+        self,
+        plain: tuple["Session", ...],
+        silent: tuple["Session", ...],
+        is_additional: bool,
+        special: tuple[Target, ...] = (),
+        groups: tuple[SharedGroup, ...] = (),
+    ) -> None:
+        self.plain = plain  # they get it just as it came
+        self.special = special
+        self.groups = groups
+        self.has_others = bool(special or groups)
         self.silent = silent  # those of them who do not get what they published
         self.is_additional = is_additional  # the notification climbs, but nobody here or below wants it
+        self.log_flags = ADDITIONAL * is_additional
         self.log_number = -1  # of the plain receivers in the log, given when first needed
 
 
 class Route:
-    """Whom a topic reaches. There is one for every topic in use, so it is small."""
+    """Whom a topic reaches. There is one for every topic in use, so it is as small as can be."""
 
-    __slots__ = ("groups", "log_topic", "receivers", "special", "targets")
+    __slots__ = ("log_topic", "receivers")
 
-    def __init__(self, receivers: Receivers, special: tuple[Target, ...], groups: tuple[SharedGroup, ...]) -> None:
+    def __init__(self, receivers: Receivers) -> None:
         self.receivers = receivers
-        self.special = special  # to whom a notification does not go just as it came
-        self.groups = groups
-        self.targets: list[Target] | None = None  # all receivers, once there was a message that is no notification
         self.log_topic = -1  # number in the log, given when first needed
 
     @property
     def is_empty(self) -> bool:
-        return not (self.receivers.plain or self.special or self.groups)
+        return not (self.receivers.plain or self.receivers.has_others)
 
 
 class _Node:
@@ -150,6 +161,7 @@ class Subscriptions:
         self._exact: dict[str, _Node] = {}
         self._root = _Node()
         self.routes: dict[str, Route] = {}  # those that are known; ask route() for others
+        self._targets: dict[str, list[Target]] = {}  # of those topics that had other messages than notifications
         self._receivers: WeakValueDictionary[Any, Receivers] = WeakValueDictionary()  # of those routes
 
     def add(self, subscription: Subscription) -> None:
@@ -179,6 +191,7 @@ class Subscriptions:
         if route is None:
             if len(self.routes) >= ROUTES_MAX:
                 self.routes.clear()
+                self._targets.clear()
             route = self.routes[topic] = self._find(topic)
         return route
 
@@ -190,15 +203,18 @@ class Subscriptions:
     def _forget(self, topic_filter: str) -> None:
         if is_wildcard(topic_filter):
             self.routes.clear()
+            self._targets.clear()
         else:
             self.routes.pop(topic_filter, None)
+            self._targets.pop(topic_filter, None)
 
     def targets(self, topic: str) -> list[Target]:
         """All receivers of a topic, with all that matters for messages that are no notifications."""
-        route = self.routes.get(topic) or self.route(topic)
-        if route.targets is None:
-            route.targets = [Target(them) for them in self._found(topic)[0].values()]
-        return route.targets
+        targets = self._targets.get(topic)
+        if targets is None:
+            self.route(topic)  # under its limit this one stays, too
+            targets = self._targets[topic] = [Target(them) for them in self._found(topic)[0].values()]
+        return targets
 
     def _found(self, topic: str) -> "tuple[dict[Session, list[Subscription]], tuple[SharedGroup, ...]]":
         matching: dict[Session, list[Subscription]] = {}
@@ -225,10 +241,12 @@ class Subscriptions:
         for session in matching:
             is_wanted = is_wanted or session.link is None or not session.link.is_parent
         key = tuple(plain), tuple(silent), not is_wanted
+        if special or groups:
+            return Route(Receivers(*key, special, groups))
         receivers = self._receivers.get(key)
         if receivers is None:
             receivers = self._receivers[key] = Receivers(*key)
-        return Route(receivers, special, groups)
+        return Route(receivers)
 
     def _matching(self, topic: str) -> Iterator[_Node]:
         if (exact := self._exact.get(topic)) is not None:

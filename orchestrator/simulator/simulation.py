@@ -25,7 +25,7 @@ from orchestrator.simulator.wire import NO_DELAY, Quality
 STARTS_NS, CONNECT_NS, SUBSCRIBE_NS = -10 * NS_PER_S, -8 * NS_PER_S, -5 * NS_PER_S
 DRAIN_NS = 60 * NS_PER_S  # at most, after the measured time
 GC_ALLOCATIONS = 100_000  # between two looks for garbage in circles, of which there is little
-LOG_BYTES = 1 << 18  # kept in memory, of each broker, before they are written
+LOG_BYTES = 1 << 16  # kept in memory, of each broker, before they are written
 SLICE_EVENTS = 20_000  # between two looks at the progress
 CLIENTS = "clients"  # the name under which clients log
 PUBLISHED, SENT, RECEIVED, PROCESSED = map(int, (Kind.PUBLISHED, Kind.SENT, Kind.RECEIVED, Kind.PROCESSED))
