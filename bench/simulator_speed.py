@@ -7,8 +7,10 @@ import argparse
 import resource
 import time
 from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 from orchestrator.run_directory import RawLogs
@@ -17,10 +19,11 @@ from orchestrator.simulator.simulation import Simulation
 
 ROUTINGS = ("identity", "simple", "flooding")
 WARM_S, TIMED_S = 40, 40
+PARTS = 3  # of that length, for memory over time
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 ACTIVE = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 50_000, 70_000, 100_000, 150_000,
           200_000, 300_000, 500_000, 700_000)  # fmt: skip
-LIFETIMES = 12_000  # of subscriptions in a point of figure 3: a standard error of about 1%
+LIFETIMES = {500: 24_000, 2000: 15_000, 700_000: 5000}  # in a point of figure 3 up to that N_s: standard errors of 1%
 
 TEXT = """
 scenario: 1
@@ -42,17 +45,17 @@ def scenario(**values: object) -> Scenario:
 
 
 class _Timed(Simulation):
-    """Notes processor time and link messages at the beginning and the end of the measured time."""
+    """Notes processor time, link messages and memory before the measured time and after each part of it."""
 
     def __init__(self, wanted: Scenario, raw: RawLogs) -> None:
         super().__init__(wanted, raw.write)
-        self.notes: list[tuple[float, int, int]] = []
-        for at_ns in (wanted.clock.warmup, self.end_ns - 1):
-            self.loop.at(at_ns, self._note, None)
+        self.notes: list[tuple[float, int, float]] = []
+        for part in range(PARTS + 1):
+            self.loop.at(wanted.clock.warmup + part * wanted.clock.measure // PARTS - 1, self._note, None)
 
     def _note(self, _: None) -> None:
-        peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        self.notes.append((time.process_time(), self._sent(), peak_kb))
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        self.notes.append((time.process_time(), self._sent(), peak_mb))
 
     def _sent(self) -> int:
         sessions = [
@@ -61,44 +64,55 @@ class _Timed(Simulation):
         return sum(sum(it.link.sent.values()) for it in sessions if it is not None and it.link is not None)
 
 
-def speed(routing: str) -> None:
-    wanted = scenario(warm=WARM_S, timed=TIMED_S, width=8, routing=routing, active=10_000, rate=1000)
+def speed(routing: str) -> tuple[list[float], list[float]]:
+    """Link messages per second in each part of the time; the most memory so far before it and after each part."""
+    wanted = scenario(warm=WARM_S, timed=PARTS * TIMED_S, width=8, routing=routing, active=10_000, rate=1000)
     with TemporaryDirectory() as folder:
         simulation = _Timed(wanted, RawLogs(Path(folder)))
         simulation.run()
-    (begun_s, before, peak_before), (ended_s, after, peak_after) = simulation.notes
-    rate = (after - before) / (ended_s - begun_s)
-    print(f"{routing:<10} {rate:12,.0f} {peak_before / 1024:14,.0f} {peak_after / 1024:14,.0f}", flush=True)
+    rates = [
+        (after - before) / (ended_s - begun_s)
+        for (begun_s, before, _), (ended_s, after, _) in pairwise(simulation.notes)
+    ]
+    return rates, [peak_mb for _, _, peak_mb in simulation.notes]
 
 
 def point(width: int, active: int) -> float:
-    """One point of figure 3; returns its wall time."""
-    begun = time.monotonic()
-    measured_s = max(1, round(60 * LIFETIMES / active))
+    """One point of figure 3; returns its processor time."""
+    begun_s = time.process_time()
+    lifetimes = next(number for most, number in LIFETIMES.items() if active <= most)
+    measured_s = max(1, round(60 * lifetimes / active))
     wanted = scenario(warm=1, timed=measured_s, width=width, routing="identity", active=active, rate=0)
     with TemporaryDirectory() as folder:
         Simulation(wanted, RawLogs(Path(folder)).write).run()
-    return time.monotonic() - begun
+    return time.process_time() - begun_s
 
 
-def figure3() -> None:
+def figure3(jobs: int | None) -> None:
     begun = time.monotonic()
     points = [(width, active) for width in WIDTHS for active in reversed(ACTIVE)]
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        times = list(pool.map(point, *zip(*points, strict=True)))
-    print(f"figure 3, {len(times)} points: {time.monotonic() - begun:.0f} s, {sum(times):.0f} s in all on one core")
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        times_s = list(pool.map(point, *zip(*points, strict=True)))
+    for width in WIDTHS:
+        of_tree = sum(time_s for time_s, it in zip(times_s, points, strict=True) if it[0] == width)
+        print(f"width {width:<3} {of_tree:6.0f} s of processor time")
+    print(f"{len(points)} points: {sum(times_s):.0f} s of processor time, {time.monotonic() - begun:.0f} s in all")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.simulator_speed", description=__doc__)
     parser.add_argument("--figure3", action="store_true", help="time the sweep of figure 3 instead (some 15 minutes)")
-    if parser.parse_args().figure3:
-        figure3()
+    parser.add_argument("--jobs", type=int, help="points of figure 3 at a time; all cores unless told")
+    given = parser.parse_args()
+    if given.figure3:
+        figure3(given.jobs)
         return
-    print(f"virtual ground, width 8, N_s = 10 000: {TIMED_S} s of model time, after {WARM_S} s to warm up")
-    print(f"{'routing':<10} {'messages/s':>12} {'peak MB before':>14} {'peak MB after':>14}")
+    print(f"virtual ground, width 8, N_s = 10 000: {PARTS} x {TIMED_S} s of model time, after {WARM_S} s to warm up")
+    print(f"{'routing':<10} {'messages/s':>12} {'in each part':>30}   peak MB before and after each part")
     for routing in ROUTINGS:
-        speed(routing)
+        rates, peaks_mb = speed(routing)
+        parts = "".join(f"{rate:10,.0f}" for rate in rates)
+        print(f"{routing:<10} {median(rates):12,.0f} {parts}   {'  '.join(f'{it:.0f}' for it in peaks_mb)}", flush=True)
 
 
 if __name__ == "__main__":

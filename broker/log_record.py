@@ -35,6 +35,7 @@ NOT_BACK = 16  # `routed`: to all receivers of the route but the one from which 
 REPLAY = 8  # a retained message for a new subscription of a child
 WAITED = 32  # it was `queued` before, so this tells no second time that it was routed to `subject`
 NAMES_MAX = 200_000  # remembered in memory; the file has all
+SHARED = tuple(range(4096))  # numbers that all logs of a process share: of a hundred logs each would have its own
 
 
 class Kind(IntEnum):
@@ -83,6 +84,7 @@ class Log:
         self.names: list[tuple[int, str]] = []
         self.routes: list[tuple[int, tuple[int, ...]]] = []
         self.numbers: dict[str, int] = {}
+        self.origins: dict[str, int] = {}  # those of them that stand for origins; so few that a look is quick
         self._route_numbers: dict[tuple[int, ...], int] = {}
         self._named = 0
         self._routed = 0
@@ -92,10 +94,18 @@ class Log:
         number = self.numbers.get(name)
         if number is None:
             if len(self.numbers) >= NAMES_MAX:
-                self.numbers.clear()  # a name that comes again gets another number; both stay valid
-            number = self.numbers[name] = self._named
+                self.numbers.clear()
+                self.origins.clear()  # a name that comes again gets another number; both stay valid
+            number = self._named
             self._named += 1
+            if number < len(SHARED):
+                number = SHARED[number]
+            self.numbers[name] = number
             self.names.append((number, name))
+        return number
+
+    def origin(self, name: str) -> int:
+        number = self.origins[name] = self.number(name)
         return number
 
     def route(self, receivers: tuple[int, ...]) -> int:

@@ -46,6 +46,7 @@ class Message:
         "retain",
         "retained",
         "sequence",
+        "size",
         "topic",
         "uses",
     )
@@ -75,10 +76,7 @@ class Message:
         self.uses = 0  # by other rows
         self.entering = self.retained = 0  # rows that say that it is at the input, or retained
         self.head = topic_head(topic)
-
-    @property
-    def size(self) -> int:
-        return len(self.head) + len(self.payload)
+        self.size = len(self.head) + len(payload)
 
 
 class Published(NamedTuple):

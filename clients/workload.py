@@ -7,6 +7,7 @@ What is there at time zero is drawn from the stationary law, with residual lifet
 
 import heapq
 import math
+from bisect import bisect
 from collections.abc import Iterator, Mapping
 from itertools import accumulate, count
 from random import Random
@@ -94,8 +95,8 @@ def churn(shares: list[Share], draws: Random) -> Iterator[Change]:
         for _ in range(_poisson(share.rate_per_s * len(share.classes) * share.lifetime.mean / NS_PER_S, draws)):
             class_number = _one_of(share.classes, draws)
             yield Change(0, True, class_number, begin(class_number, lifetime.residual_ns()))
-    arrivals = _arrivals([share.rate_per_s * len(share.classes) for share in shares], draws)
-    next_ns, which = next(arrivals, (None, 0))
+    new = arrivals([share.rate_per_s * len(share.classes) for share in shares], draws)
+    next_ns, which = next(new, (None, 0))
     while ends or next_ns is not None:
         if next_ns is None or (ends and ends[0][0] <= next_ns):
             end_ns, _, class_number, slot = heapq.heappop(ends)
@@ -104,18 +105,13 @@ def churn(shares: list[Share], draws: Random) -> Iterator[Change]:
             continue
         class_number = _one_of(shares[which].classes, draws)
         yield Change(next_ns, True, class_number, begin(class_number, next_ns + lifetimes[which].next_ns()))
-        next_ns, which = next(arrivals, (None, 0))
+        next_ns, which = next(new, (None, 0))
 
 
 def publications(shares: list[Share], draws: Random) -> Iterator[tuple[int, int]]:
     """What is published at one broker: when, and to which class."""
-    for time_ns, which in _arrivals([share.rate_per_s * len(share.classes) for share in shares], draws):
+    for time_ns, which in arrivals([share.rate_per_s * len(share.classes) for share in shares], draws):
         yield time_ns, _one_of(shares[which].classes, draws)
-
-
-def poisson(rate_per_s: float, draws: Random) -> Iterator[int]:
-    """The times of a Poisson process."""
-    return (time_ns for time_ns, _ in _arrivals([rate_per_s], draws))
 
 
 def on_off(on: Law, off: Law, draws: Random) -> Iterator[tuple[int, bool]]:
@@ -130,7 +126,7 @@ def on_off(on: Law, off: Law, draws: Random) -> Iterator[tuple[int, bool]]:
         time_ns += (ons if is_on else offs).next_ns()
 
 
-def _arrivals(rates_per_s: list[float], draws: Random) -> Iterator[tuple[int, int]]:
+def arrivals(rates_per_s: list[float], draws: Random) -> Iterator[tuple[int, int]]:
     """Several Poisson processes as one: when, and which of them."""
     total = sum(rates_per_s)
     if total <= 0:
@@ -140,8 +136,8 @@ def _arrivals(rates_per_s: list[float], draws: Random) -> Iterator[tuple[int, in
     time = 0.0
     while True:
         time += draws.expovariate(rate_per_ns)
-        point = draws.random() * total if len(sums) > 1 else 0.0
-        yield round(time), next((which for which, end in enumerate(sums) if point < end), len(sums) - 1)
+        which = 0 if len(sums) == 1 else min(bisect(sums, draws.random() * total), len(sums) - 1)
+        yield round(time), which
 
 
 def _one_of(classes: "range | tuple[int, ...]", draws: Random) -> int:

@@ -8,8 +8,9 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -98,7 +99,7 @@ def _run_on_all_cores(tasks: list[Task], total: int, progress: Progress) -> None
 
 
 class _Worker:
-    is_busy = is_stopped = False
+    is_stopped = False
 
 
 def _begin_worker() -> None:
@@ -108,21 +109,17 @@ def _begin_worker() -> None:
 def _interrupted(*_: object) -> None:
     """Ctrl-C reaches every worker: it ends its run, and begins no other."""
     _Worker.is_stopped = True
-    if _Worker.is_busy:
-        raise KeyboardInterrupt
 
 
 def _run_in_worker(task: Task) -> bool:
     """False if it was interrupted."""
     if _Worker.is_stopped:
         return False
-    _Worker.is_busy = True
     try:
         run_task(task)
     except KeyboardInterrupt:
+        _Worker.is_stopped = True
         return False
-    finally:
-        _Worker.is_busy = False
     return True
 
 
@@ -134,11 +131,22 @@ def run_task(task: Task, progress: Progress = lambda _: None) -> None:
     run_directory.describe(folder, scenario, VIRTUAL, started, None)
     raw = run_directory.RawLogs(folder / "raw")
     simulation = Simulation(scenario, raw.write)
-    try:
-        simulation.run(progress)
-    finally:  # what was logged is kept, also when it is interrupted
-        _collect(raw.folder, folder / "log")
+    with _on_interrupt(simulation.stop):
+        try:
+            simulation.run(progress)
+        finally:  # what was logged is kept, also when it is interrupted
+            _collect(raw.folder, folder / "log")
     run_directory.describe(folder, scenario, VIRTUAL, started, time.monotonic() - begun)
+
+
+@contextmanager
+def _on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C is taken note of, so that it comes between two steps and never amidst the writing of a log."""
+    handler = signal.signal(signal.SIGINT, lambda *_: stop())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _collect(raw: Path, dataset: Path) -> None:

@@ -2,8 +2,8 @@
 
 A driver calls `opened`, `received` (bytes) or `received_packet` (objects, on a simulated network), `writable`, `lost`
 and `due`, always with the time; afterwards it stores what is `unsaved`, then writes the output of the connections in
-`dirty`, closes those in `ending`, and sees to it that `due` is called at `deadline_ns`. The core waits for nothing,
-reads no clock and draws no random number.
+`dirty`, closes those in `ending`, and sees to it that `due` is called at `deadline_ns`, unless it keeps the timers
+itself. The core waits for nothing, reads no clock and draws no random number.
 """
 
 import heapq
@@ -20,12 +20,13 @@ from broker.core.run import V5, V311, Run
 from broker.core.session import Session
 from broker.core.subscriptions import Subscriptions
 from broker.errors import MqttError, ProtocolError
-from broker.log_record import Kind, Log, Reason
+from broker.log_record import RECORD, Kind, Log, Reason
 from broker.mqtt import frames, v5, v311
 from broker.routing.registry import STRATEGIES
 from broker.values import NS_PER_S, Message, Published
 
 PUBACK_OK, PUBLISH_QOS0 = 0x40, 0x30
+PACK = RECORD.pack
 SHORT = 0x80  # a remaining length below this is one byte; such a packet is never too large
 
 
@@ -45,15 +46,23 @@ class Counters:
 
 
 class Broker:
-    def __init__(self, config: BrokerConfig, log: Log | None = None, is_durable: bool = False) -> None:
-        """`is_durable`: the driver has a store, and writes what is in `unsaved` before any output."""
+    def __init__(
+        self, config: BrokerConfig, log: Log | None = None, is_durable: bool = False, at: "SetTimer | None" = None
+    ) -> None:
+        """`is_durable`: the driver has a store, and writes what is in `unsaved` before any output.
+
+        `at`: the driver has a clock of its own; it keeps the timers, and calls their actions when they are due.
+        Timers are never cancelled: an action checks whether it is still wanted.
+        """
         self.config = config
         self.unsaved: dict[int, Any] | None = {} if is_durable else None  # see persist.py
         self.last_number = 0  # of a row in the store
         self.log = log
         self.counters = Counters()
         self.sessions: dict[str, Session] = {}
+        self.is_guarded = config.access is not None  # not everybody may publish everything
         self.subscriptions = Subscriptions(STRATEGIES[config.routing].floods)
+        self.routes = self.subscriptions.routes
         self.overlay = overlay.Overlay(self)
         self.retained: dict[str, Message] = {}
         self.connections: dict[Connection, None] = {}
@@ -65,8 +74,9 @@ class Broker:
         self.topics: dict[bytes, str] = {}  # valid topic names, by their bytes
         self.assigned = 0  # client ids given so far
         self.input_free_ns: dict[str, int] = {}  # the emulated service at the input is busy until then, by copy
+        self.at: SetTimer = at if at is not None else self._at  # what handlers set timers with
         self._timers: list[tuple[int, int, Action, Any]] = []
-        self.timers_set = 0  # so far
+        self._timers_set = 0  # so far
 
     # -- what a driver calls ----------------------------------------------------------------------------------
 
@@ -105,13 +115,13 @@ class Broker:
             return
         connection.last_ns = now_ns
         try:
-            if isinstance(packet, Run):
+            if isinstance(packet, Published):
+                handle_publish.published(self, connection, packet, now_ns)
+            elif isinstance(packet, Run):
                 if self.config.service_in is None:
                     notify.notify(self, connection, packet, now_ns)
                 else:
                     notify.notify_later(self, connection, packet, now_ns)
-            elif isinstance(packet, Published):
-                handle_publish.published(self, connection, packet, now_ns)
             else:
                 connection.version = 5
                 self._handle(connection, packet, now_ns)
@@ -146,16 +156,12 @@ class Broker:
 
     def due(self, now_ns: int) -> None:
         """Do what is due by now."""
-        while self._timers and self._timers[0][0] <= now_ns:
-            due_ns, _, action, argument = heapq.heappop(self._timers)
+        timers = self._timers
+        while timers and timers[0][0] <= now_ns:
+            due_ns, _, action, argument = heapq.heappop(timers)
             action(self, argument, due_ns)
 
     # -- what handlers call -----------------------------------------------------------------------------------
-
-    def at(self, due_ns: int, action: "Action", argument: Any) -> None:
-        """Timers are never cancelled: an action checks whether it is still wanted."""
-        self.timers_set += 1
-        heapq.heappush(self._timers, (due_ns, self.timers_set, action, argument))
 
     def send(self, connection: Connection, packet: mqtt5.Packet) -> None:
         self.write(connection, connection.encode(packet) if connection.encode else packet)
@@ -195,20 +201,24 @@ class Broker:
             if number.isdigit():
                 self.log.add(
                     now_ns, Kind.IDENTIFIED, session.log_number, sequence=sequence,
-                    origin=self.log.number(self.origin), route=int(number),
+                    origin=self.log.origin(self.origin), route=int(number),
                 )  # fmt: skip
 
     def log_message(
-        self, now_ns: int, kind: Kind, subject: int, message: Message, qos: int, reason: int = 0, flags: int = 0
+        self, now_ns: int, kind: int, subject: int, message: Message, qos: int, reason: int = 0, flags: int = 0
     ) -> None:
         """An event of one message, and of a session by its number, in the log if there is one."""
         log = self.log
-        if log is not None:
-            origin, sequence = (log.number(message.origin), message.sequence) if message.origin else (-1, -1)
-            log.add(
-                now_ns, kind, subject, log.number(message.topic), sequence, len(message.payload), qos,
-                reason, flags, origin,
-            )  # fmt: skip
+        if log is None:
+            return
+        origin, topic = log.origins.get(message.origin), log.numbers.get(message.topic)
+        if origin is None or topic is None:
+            origin = log.origin(message.origin) if message.origin else -1
+            topic = log.number(message.topic)
+        log.records += PACK(
+            now_ns, message.sequence if message.origin else -1, origin, subject, topic, -1, len(message.payload), 1,
+            kind, qos, reason, flags,
+        )  # fmt: skip
 
     def end(self, connection: Connection) -> None:
         """Close it once its output is written."""
@@ -230,6 +240,10 @@ class Broker:
         self.end(connection)
 
     # -- inside -----------------------------------------------------------------------------------------------
+
+    def _at(self, due_ns: int, action: "Action", argument: Any) -> None:
+        self._timers_set += 1
+        heapq.heappush(self._timers, (due_ns, self._timers_set, action, argument))
 
     def _keep(self, connection: Connection, data: bytes, now_ns: int) -> None:
         """The beginning of a packet; parts are joined once there can be a whole one."""
@@ -305,6 +319,7 @@ class Broker:
 
 
 Action = Callable[[Broker, Any, int], None]  # what a timer does: with what it was set for, at its due time
+SetTimer = Callable[[int, Action, Any], None]  # for when, what is to be done then, and with what
 
 
 def _connect_due(broker: Broker, connection: Connection, due_ns: int) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from broker.core.connection import Connection
 
 QOS = (mqtt5.QoS(0), mqtt5.QoS(1), mqtt5.QoS(2))
+QUEUED, SENT, ACKNOWLEDGED = map(int, (Kind.QUEUED, Kind.SENT, Kind.ACKNOWLEDGED))  # an enum's members are slow to get
 
 
 def is_full(broker: "Broker", session: Session, message: Message) -> bool:
@@ -38,8 +39,8 @@ def copy_of(broker: "Broker", topic: str) -> str:
 
 def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
     """Through the emulated service of a link, if there is one; then sent, or left to wait."""
-    demand, link = broker.config.service_link, session.link
-    if link is None or demand is None:
+    link = session.link
+    if link is None or (demand := broker.config.service_link) is None:
         _deliver(broker, session, delivery, now_ns)
         return
     if len(link.staged) >= broker.config.queue_messages_max:
@@ -89,7 +90,8 @@ def _deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int
         session.service_due_ns = session.service_left_ns = None  # if anything was in service, it was the oldest
         drop(broker, session, oldest, Reason.QUEUE_FULL, now_ns)
     session.push(delivery)
-    persist.save_delivery(broker, session, delivery)
+    if session.number:
+        persist.save_delivery(broker, session, delivery)
     _log_queued(broker, session, delivery, now_ns)
     if session.demand is not None:
         _serve(broker, session, now_ns)
@@ -127,7 +129,8 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
         return
     is_again = delivery.packet_id != 0
     packet_id = delivery.packet_id or (session.take_id() if delivery.qos else 0)
-    session.parked.pop(packet_id, None)
+    if is_again:
+        session.parked.pop(packet_id, None)
     aliases = len(connection.aliases_out)
     output = _encoded(connection, delivery, packet_id, is_again, now_ns)
     if connection.is_wire and len(output) > connection.packet_bytes_max:
@@ -138,14 +141,15 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
     if delivery.qos:
         session.inflight[packet_id] = delivery
         delivery.packet_id = packet_id
-        persist.save_delivery(broker, session, delivery)
+        if session.number:
+            persist.save_delivery(broker, session, delivery)
     broker.counters.messages_delivered += 1
     flags = RETAIN * delivery.retain | DUPLICATE * is_again | REPLAY * (delivery.answers is not None)
     flags |= WAITED * delivery.has_waited
     if session.link is not None and not is_again:  # sent again it is no other notification
         session.link.sent[NOTIFICATION if delivery.answers is None else RETAINED] += 1
         flags |= ADDITIONAL * (message.is_additional and session.link.is_parent)
-    broker.log_message(now_ns, Kind.SENT, session.log_number, message, delivery.qos, flags=flags)
+    broker.log_message(now_ns, SENT, session.log_number, message, delivery.qos, 0, flags)
     broker.write(connection, output)
 
 
@@ -263,14 +267,16 @@ def acknowledged(broker: "Broker", session: Session, packet_id: int, now_ns: int
     if delivery.qos != 1:
         raise ProtocolError("PUBACK for a message at QoS 2")
     del session.inflight[packet_id]
-    persist.forget_delivery(broker, delivery)
-    _log_acknowledged(broker, session, delivery, now_ns)
-    if session.queue:
+    if delivery.number:
+        persist.forget_delivery(broker, delivery)
+    broker.log_message(now_ns, ACKNOWLEDGED, session.log_number, delivery.message, 1)
+    if session.queue and session.service_due_ns is None:
         pump(broker, session, now_ns)
 
 
 def acknowledged_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubAckPacket, now_ns: int) -> None:
-    acknowledged(broker, _session(connection), packet.packet_id, now_ns)
+    assert connection.session is not None
+    acknowledged(broker, connection.session, packet.packet_id, now_ns)
 
 
 def received_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubRecPacket, now_ns: int) -> None:
@@ -290,7 +296,7 @@ def received_by_client(broker: "Broker", connection: "Connection", packet: mqtt5
     if not delivery.is_released:
         delivery.is_released = True
         persist.save_delivery(broker, session, delivery)
-        _log_acknowledged(broker, session, delivery, now_ns)
+        broker.log_message(now_ns, ACKNOWLEDGED, session.log_number, delivery.message, 2)
     broker.send(connection, mqtt5.PubRelPacket(packet.packet_id))
 
 
@@ -322,9 +328,5 @@ def _session(connection: "Connection") -> Session:
 
 def _log_queued(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
     flags = WAITED * delivery.has_waited | REPLAY * (delivery.answers is not None)
-    broker.log_message(now_ns, Kind.QUEUED, session.log_number, delivery.message, delivery.qos, flags=flags)
+    broker.log_message(now_ns, QUEUED, session.log_number, delivery.message, delivery.qos, flags=flags)
     delivery.has_waited = True
-
-
-def _log_acknowledged(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
-    broker.log_message(now_ns, Kind.ACKNOWLEDGED, session.log_number, delivery.message, delivery.qos)

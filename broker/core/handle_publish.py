@@ -24,12 +24,12 @@ from broker.core.link import (
 )
 from broker.core.run import TAGGED
 from broker.core.session import Delivery, Session
-from broker.core.subscriptions import Route
+from broker.core.subscriptions import Receivers
 from broker.errors import MqttError, ProtocolError
 from broker.log_record import DUPLICATE, RETAIN, Kind
 from broker.mqtt import frames
 from broker.routing.filters import topic_problem
-from broker.values import NS_PER_S, Entry, Message, Published, properties_of
+from broker.values import NO_PROPERTIES, NS_PER_S, Entry, Message, Published, properties_of
 
 if TYPE_CHECKING:
     from broker.core.broker import Broker
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 NO_MATCHING_SUBSCRIBERS = 0x10
 TOPICS_MAX = 100_000  # topic names remembered as valid
+RECEIVED, REJECTED = int(Kind.RECEIVED), int(Kind.REJECTED)
 RESERVED_TOPICS = ("$SYS/", "$share/", "$overlay/")  # not for clients to publish to
 
 
@@ -135,14 +136,11 @@ def accept(
     if connection.is_uplink and message.topic == PATH_TOPIC:
         broker.overlay.path_changed(connection, message.payload.decode("utf-8", "replace"))
         return
-    if message.qos == 2 and packet_id in session.received:
-        broker.send(connection, mqtt5.PubRecPacket(packet_id))
+    qos, link = message.qos, session.link
+    if qos == 2 and _is_open(broker, connection, session, packet_id):
         return
-    if message.qos == 2 and len(session.received) >= connection.receive_max:
-        raise MqttError("more messages at QoS 2 than the receive maximum", 0x93)
-    link = session.link
     if link is not None and message.origin and _is_copy(broker, session, link, message, is_duplicate):
-        _answer(broker, connection, message.qos, packet_id, 0)
+        _answer(broker, connection, qos, packet_id, 0)
         return
     code = _refusal(broker, connection, message)
     if code == 0:
@@ -151,12 +149,22 @@ def accept(
         broker.counters.messages_received += 1
         if link is not None and link.is_foreign:
             broker.overlay.received_from_foreign(link, message, now_ns)
-    if broker.log is not None:
-        kind, flags = Kind.REJECTED if code else Kind.RECEIVED, RETAIN * message.retain | DUPLICATE * is_duplicate
-        broker.log_message(now_ns, kind, session.log_number, message, message.qos, code, flags)
-    _answer(broker, connection, message.qos, packet_id, code or _nobody(broker, message))
+    kind, flags = REJECTED if code else RECEIVED, RETAIN * message.retain | DUPLICATE * is_duplicate
+    broker.log_message(now_ns, kind, session.log_number, message, qos, code, flags)
+    if qos:
+        _answer(broker, connection, qos, packet_id, code or _nobody(broker, message))
     if code == 0:
         enter(broker, message, now_ns)
+
+
+def _is_open(broker: "Broker", connection: "Connection", session: Session, packet_id: int) -> bool:
+    """Whether a message at QoS 2 is here already; it is acknowledged again."""
+    if packet_id in session.received:
+        broker.send(connection, mqtt5.PubRecPacket(packet_id))
+        return True
+    if len(session.received) >= connection.receive_max:
+        raise MqttError("more messages at QoS 2 than the receive maximum", 0x93)
+    return False
 
 
 def _is_copy(broker: "Broker", session: Session, link: Link, message: Message, is_duplicate: bool) -> bool:
@@ -190,12 +198,16 @@ def _answer(broker: "Broker", connection: "Connection", qos: int, packet_id: int
 
 
 def _nobody(broker: "Broker", message: Message) -> int:
-    return NO_MATCHING_SUBSCRIBERS if broker.subscriptions.route(message.topic).is_empty else 0
+    subscriptions = broker.subscriptions
+    route = subscriptions.routes.get(message.topic) or subscriptions.route(message.topic)
+    return NO_MATCHING_SUBSCRIBERS if route.is_empty else 0
 
 
 def _acknowledge(broker: "Broker", connection: "Connection", packet_id: int, code: int) -> None:
     if connection.is_wire and (code == 0 or connection.version < 5):
         broker.write(connection, b"\x40\x02" + packet_id.to_bytes(2, "big"))
+    elif code == 0 and connection.encode is None:
+        broker.write(connection, mqtt5.PubAckPacket(packet_id))
     else:
         broker.send(connection, mqtt5.PubAckPacket(packet_id, reason_code=mqtt5.PubAckReasonCode(code)))
 
@@ -210,19 +222,20 @@ def may_publish(broker: "Broker", connection: "Connection", topic: str) -> bool:
 
 def _refusal(broker: "Broker", connection: "Connection", message: Message) -> int:
     """0, or the reason code with which the message is refused as a whole."""
-    if not may_publish(broker, connection, message.topic):
-        return 0x87
     config, session = broker.config, connection.session
     assert session is not None
-    if session.link is None and message.properties.user_properties and is_reserved(message.properties.user_properties):
+    if (message.topic[0] == "$" or config.access is not None) and not may_publish(broker, connection, message.topic):
+        return 0x87
+    properties = message.properties
+    if properties is not NO_PROPERTIES and session.link is None and is_reserved(properties.user_properties):
         return 0x87
     is_newly_retained = message.retain and message.payload and message.topic not in broker.retained
     if is_newly_retained and len(broker.retained) >= config.retained_max:
         broker.counters.rejected += 1
         return 0x97
     if config.queue_policy == "reject" and message.qos:
-        route = broker.subscriptions.route(message.topic)
-        if any(is_full(broker, target.session, message) for target in route.targets if target.qos):
+        targets = broker.subscriptions.targets(message.topic)
+        if any(is_full(broker, target.session, message) for target in targets if target.qos):
             broker.counters.rejected += 1
             return 0x97
     return 0
@@ -255,28 +268,31 @@ def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | No
         return
     if message.retain:
         persist.retain(broker, message.topic, message if message.payload else None)
-    route = broker.subscriptions.route(message.topic)
-    message.is_additional = route.is_additional
-    for receiver in route.targets:
-        target = receiver.for_publisher(message.publisher)
+    subscriptions, topic = broker.subscriptions, message.topic
+    receivers = (subscriptions.routes.get(topic) or subscriptions.route(topic)).receivers
+    message.is_additional = receivers.is_additional
+    qos = message.qos
+    for receiver in subscriptions.targets(topic):
+        target = receiver.for_publisher(message.publisher) if receiver.no_local else receiver
         if target is not None:
             retain = message.retain and target.retain_as_published
-            qos = min(message.qos, target.qos)
             marked = answers if target.session.link is not None else None
-            deliver(broker, target.session, Delivery(message, qos, retain, target.identifiers, marked), now_ns)
-    _to_groups(broker, route, message, now_ns)
+            qos_out = min(target.qos, qos)
+            deliver(broker, target.session, Delivery(message, qos_out, retain, target.identifiers, marked), now_ns)
+    if receivers.groups:
+        _to_groups(broker, receivers, message, now_ns)
 
 
-def to_special(broker: "Broker", route: Route, message: Message, now_ns: int) -> None:
-    for receiver in route.special:
+def to_special(broker: "Broker", receivers: Receivers, message: Message, now_ns: int) -> None:
+    for receiver in receivers.special:
         target = receiver.for_publisher(message.publisher)
         if target is not None:
             deliver(broker, target.session, Delivery(message, 0, False, target.identifiers), now_ns)
-    _to_groups(broker, route, message, now_ns)
+    _to_groups(broker, receivers, message, now_ns)
 
 
-def _to_groups(broker: "Broker", route: Route, message: Message, now_ns: int) -> None:
-    for group in route.groups:
+def _to_groups(broker: "Broker", receivers: Receivers, message: Message, now_ns: int) -> None:
+    for group in receivers.groups:
         member = group.next_member()
         identifiers = (member.identifier,) if member.identifier else ()
         retain = message.retain and member.retain_as_published

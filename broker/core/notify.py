@@ -12,8 +12,8 @@ from broker.core.handle_publish import accept, frame, may_publish, to_special, v
 from broker.core.link import DIGITS, NOTIFICATION, tag_head, tag_only
 from broker.core.run import OBJECT, TAGGED, V5, Run
 from broker.core.session import Delivery, Session
-from broker.core.subscriptions import Route
-from broker.log_record import ADDITIONAL, NOT_BACK, RECORD, Kind, Log
+from broker.core.subscriptions import Receivers
+from broker.log_record import NOT_BACK, RECORD, Kind, Log
 from broker.mqtt import frames
 
 if TYPE_CHECKING:
@@ -47,33 +47,40 @@ def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) ->
     """To all receivers, as it is."""
     session, topic = connection.session, run.topic
     assert session is not None
-    if (topic[0] == "$" or broker.config.access is not None) and not may_publish(broker, connection, topic):
+    if (broker.is_guarded or topic[0] == "$") and not may_publish(broker, connection, topic):
         return
     if not run.origin:
-        run.origin, run.sequence = broker.origin, broker.sequence + 1
-        broker.sequence += run.count
-        if broker.config.is_testbed:
-            for message in run.messages(session):
-                broker.log_identity(now_ns, session, message.payload, message.sequence)
-    route = broker.subscriptions.routes.get(topic) or broker.subscriptions.route(topic)
-    broker.counters.messages_received += run.count
-    skipped = _pass_on(broker, session, route, run, now_ns)
+        _identify(broker, session, run, now_ns)
+    route = broker.routes.get(topic) or broker.subscriptions.route(topic)
+    receivers = route.receivers
+    skipped = _pass_on(broker, session, receivers, run, now_ns)
     log = broker.log
     if log is not None:
-        number = route.log_number
+        number, topic_number = receivers.log_number, route.log_topic
         if number < 0 or (skipped and skipped is not BACK):
-            number = _log_route(log, route, topic, skipped)
-        flags = ADDITIONAL * route.is_additional | NOT_BACK * (skipped is BACK)
-        origin = log.numbers.get(run.origin)
+            number = _log_receivers(log, receivers, skipped)
+        if topic_number < 0:
+            topic_number = route.log_topic = log.number(topic)
+        flags = receivers.log_flags if skipped is not BACK else receivers.log_flags | NOT_BACK
+        origin = log.origins.get(run.origin)
         if origin is None:
-            origin = log.number(run.origin)
+            origin = log.origin(run.origin)
         log.records += PACK(
-            now_ns, run.sequence, origin, session.log_number, route.log_topic, number,
+            now_ns, run.sequence, origin, session.log_number, topic_number, number,
             run.size - run.payload_at, run.count, ROUTED, 0, 0, flags,
         )  # fmt: skip
-    if route.has_others:
+    if receivers.has_others:
         for message in run.messages(session):
-            to_special(broker, route, message, now_ns)
+            to_special(broker, receivers, message, now_ns)
+
+
+def _identify(broker: "Broker", session: Session, run: Run, now_ns: int) -> None:
+    """It enters the tree here."""
+    run.origin, run.sequence = broker.origin, broker.sequence + 1
+    broker.sequence += run.count
+    if broker.config.is_testbed:
+        for message in run.messages(session):
+            broker.log_identity(now_ns, session, message.payload, message.sequence)
 
 
 def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int) -> Run | None:
@@ -128,24 +135,22 @@ def _end_of_tagged(data: bytes, at: int, size: int, tag_end: int, sequence: int)
     return end
 
 
-def _log_route(log: Log, route: Route, topic: str, skipped: Sequence[Session]) -> int:
-    """The log's number for those receivers of a route that got the run."""
-    if route.log_topic < 0:
-        route.log_topic = log.number(topic)
+def _log_receivers(log: Log, receivers: Receivers, skipped: Sequence[Session]) -> int:
+    """The log's number for those receivers that got the run."""
     if skipped and skipped is not BACK:
-        return log.route(tuple(session.log_number for session in route.plain if session not in skipped))
-    route.log_number = log.route(tuple(session.log_number for session in route.plain))
-    return route.log_number
+        return log.route(tuple(session.log_number for session in receivers.plain if session not in skipped))
+    receivers.log_number = log.route(tuple(session.log_number for session in receivers.plain))
+    return receivers.log_number
 
 
-def _pass_on(broker: "Broker", sender: Session, route: Route, run: Run, now_ns: int) -> Sequence[Session]:
+def _pass_on(broker: "Broker", sender: Session, receivers: Receivers, run: Run, now_ns: int) -> Sequence[Session]:
     """The run to every receiver, in its form; returns who did not get it at once, BACK if that is just the sender."""
     is_back = False
     others: list[Session] | None = None
     delivered = 0
     count = run.count
-    for session in route.plain:
-        if session is sender and session in route.silent:
+    for session in receivers.plain:
+        if session is sender and session in receivers.silent:
             is_back = True
             continue
         to = session.connection
@@ -161,12 +166,15 @@ def _pass_on(broker: "Broker", sender: Session, route: Route, run: Run, now_ns: 
         else:
             to.output.append(run.data if form == run.form else run.in_form(form))
         delivered += count
-        if session.link is not None:
-            session.link.sent[NOTIFICATION] += count
+        link = session.link
+        if link is not None:
+            link.sent[NOTIFICATION] += count
         if not to.is_dirty:
             to.is_dirty = True
             broker.dirty.append(to)
-    broker.counters.messages_delivered += delivered
+    counters = broker.counters
+    counters.messages_received += count
+    counters.messages_delivered += delivered
     if others is None:
         return BACK if is_back else ()
     return [*others, sender] if is_back else others

@@ -5,8 +5,10 @@ an exact filter's change forgets that topic, a wildcard's change forgets all.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
+from broker.log_record import ADDITIONAL
 from broker.routing.filters import is_wildcard
 
 if TYPE_CHECKING:
@@ -100,49 +102,43 @@ class SharedGroup:
         return members[self.turn - 1]
 
 
-class Route:
-    """Whom a topic reaches. `plain` receivers get a notification at QoS 0 just as it came.
-
-    There is one for every topic in use, and most are asked for their plain receivers only; so it is small, and more is
-    made when it is needed.
-    """
+class Receivers:
+    """Those whom a notification at QoS 0 reaches. One object for all topics of which they are the same."""
 
     __slots__ = (
-        "_made", "_matching", "groups", "has_others", "is_additional", "log_number", "log_topic", "plain", "silent",
-        "special",
+        "__weakref__", "groups", "has_others", "is_additional", "log_flags", "log_number", "plain", "silent", "special"
     )  # fmt: skip
 
-    def __init__(self, matching: dict["Session", list[Subscription]], groups: tuple[SharedGroup, ...]) -> None:
-        self._matching = tuple(matching.values())
-        self._made: list[Target] | None = None
+    def __init__(
+        self,
+        plain: tuple["Session", ...],
+        silent: tuple["Session", ...],
+        is_additional: bool,
+        special: tuple[Target, ...] = (),
+        groups: tuple[SharedGroup, ...] = (),
+    ) -> None:
+        self.plain = plain  # they get it just as it came
+        self.special = special
         self.groups = groups
-        self.special: tuple[Target, ...] = ()
-        alone = [them[0] for them in self._matching if len(them) == 1 and not them[0].identifier]
-        silent = [it.session for it in alone if it.no_local]
-        plain = [it.session for it in alone]
-        if len(alone) < len(matching):
-            others = [target for target in self.targets if target.session not in plain]
-            plain += [it.session for it in others if not it.identifiers and it.own is None]
-            silent += [it.session for it in others if not it.identifiers and it.own is None and it.no_local]
-            self.special = tuple(it for it in others if it.identifiers or it.own is not None)
-        self.plain = tuple(plain)
-        self.silent = tuple(silent)  # not for what they published
-        self.has_others = bool(self.special or groups)
-        parents = sum(session.link is not None and session.link.is_parent for session in matching)
-        self.is_additional = parents == len(matching) and not groups  # it climbs, but nobody here or below wants it
-        self.log_topic = -1  # numbers in the log, of the topic and of the plain receivers, given when first needed
-        self.log_number = -1
+        self.has_others = bool(special or groups)
+        self.silent = silent  # those of them who do not get what they published
+        self.is_additional = is_additional  # the notification climbs, but nobody here or below wants it
+        self.log_flags = ADDITIONAL * is_additional
+        self.log_number = -1  # of the plain receivers in the log, given when first needed
 
-    @property
-    def targets(self) -> list[Target]:
-        """All receivers, with all that matters for messages that are not plain."""
-        if self._made is None:
-            self._made = [Target(them) for them in self._matching]
-        return self._made
+
+class Route:
+    """Whom a topic reaches. There is one for every topic in use, so it is as small as can be."""
+
+    __slots__ = ("log_topic", "receivers")
+
+    def __init__(self, receivers: Receivers) -> None:
+        self.receivers = receivers
+        self.log_topic = -1  # number in the log, given when first needed
 
     @property
     def is_empty(self) -> bool:
-        return not self._matching and not self.groups
+        return not (self.receivers.plain or self.receivers.has_others)
 
 
 class _Node:
@@ -165,6 +161,8 @@ class Subscriptions:
         self._exact: dict[str, _Node] = {}
         self._root = _Node()
         self.routes: dict[str, Route] = {}  # those that are known; ask route() for others
+        self._targets: dict[str, list[Target]] = {}  # of those topics that had other messages than notifications
+        self._receivers: WeakValueDictionary[Any, Receivers] = WeakValueDictionary()  # of those routes
 
     def add(self, subscription: Subscription) -> None:
         group, topic_filter = split_share(subscription.filter)
@@ -193,6 +191,7 @@ class Subscriptions:
         if route is None:
             if len(self.routes) >= ROUTES_MAX:
                 self.routes.clear()
+                self._targets.clear()
             route = self.routes[topic] = self._find(topic)
         return route
 
@@ -204,19 +203,50 @@ class Subscriptions:
     def _forget(self, topic_filter: str) -> None:
         if is_wildcard(topic_filter):
             self.routes.clear()
+            self._targets.clear()
         else:
             self.routes.pop(topic_filter, None)
+            self._targets.pop(topic_filter, None)
 
-    def _find(self, topic: str) -> Route:
+    def targets(self, topic: str) -> list[Target]:
+        """All receivers of a topic, with all that matters for messages that are no notifications."""
+        targets = self._targets.get(topic)
+        if targets is None:
+            self.route(topic)  # under its limit this one stays, too
+            targets = self._targets[topic] = [Target(them) for them in self._found(topic)[0].values()]
+        return targets
+
+    def _found(self, topic: str) -> "tuple[dict[Session, list[Subscription]], tuple[SharedGroup, ...]]":
         matching: dict[Session, list[Subscription]] = {}
         groups: list[SharedGroup] = []
         for node in self._matching(topic):
             for session, subscription in node.subscriptions.items():
                 matching.setdefault(session, []).append(subscription)
-            groups.extend(node.groups.values())
-        route = Route(matching, tuple(groups))
-        route.is_additional = route.is_additional and not self._is_flooded
-        return route
+            if node.groups:
+                groups.extend(node.groups.values())
+        return matching, tuple(groups)
+
+    def _find(self, topic: str) -> Route:
+        matching, groups = self._found(topic)
+        alone = [them[0] for them in matching.values() if len(them) == 1 and not them[0].identifier]
+        plain = [it.session for it in alone]
+        silent = [it.session for it in alone if it.no_local]
+        special: tuple[Target, ...] = ()
+        if len(alone) < len(matching):
+            others = [Target(them) for session, them in matching.items() if session not in plain]
+            plain += [it.session for it in others if not it.identifiers and it.own is None]
+            silent += [it.session for it in others if not it.identifiers and it.own is None and it.no_local]
+            special = tuple(it for it in others if it.identifiers or it.own is not None)
+        is_wanted = self._is_flooded or bool(groups)
+        for session in matching:
+            is_wanted = is_wanted or session.link is None or not session.link.is_parent
+        key = tuple(plain), tuple(silent), not is_wanted
+        if special or groups:
+            return Route(Receivers(*key, special, groups))
+        receivers = self._receivers.get(key)
+        if receivers is None:
+            receivers = self._receivers[key] = Receivers(*key)
+        return Route(receivers)
 
     def _matching(self, topic: str) -> Iterator[_Node]:
         if (exact := self._exact.get(topic)) is not None:
@@ -234,6 +264,8 @@ class Subscriptions:
                 if wild and (child := node.children.get("+")) is not None:
                     following.append(child)
             nodes = following
+            if not nodes:
+                return
         for node in nodes:
             yield node
             if (rest := node.children.get("#")) is not None:

@@ -12,8 +12,8 @@ import mqtt5
 
 from broker.config import Demand
 from broker.core.run import Run, notification
-from broker.log_record import Kind, Log
-from broker.values import NO_PROPERTIES, Message, Published
+from broker.log_record import RECORD, Log
+from broker.values import Message, Published
 from orchestrator.simulator.loop import Loop
 from orchestrator.simulator.network import Host, Socket
 from orchestrator.simulator.wire import NO_DELAY, Packet, Wire
@@ -21,6 +21,8 @@ from orchestrator.simulator.wire import NO_DELAY, Packet, Wire
 FOREVER_S = 0xFFFF_FFFF
 BACKOFF_NS = 100_000_000
 QOS = (mqtt5.QoS(0), mqtt5.QoS(1), mqtt5.QoS(2))
+CLASS = b"class"  # stands for the publisher where there is no identity
+PACK = RECORD.pack
 WINDOW = 20  # messages at QoS 1 and 2 under way, as brokers allow by default
 
 
@@ -123,19 +125,21 @@ class Client:
     def publish(self, topic: str, payload: bytes, qos: int) -> None:
         if qos == 0:
             self.notify(topic, payload)
-        else:
+        elif self._waiting or not self._greeted or len(self._open) >= WINDOW:
             self._waiting.append((topic, payload, qos))
-            self._pump()
+        else:
+            self._publish(topic, payload, qos)
 
     def _pump(self) -> None:
         while self._waiting and self._greeted and len(self._open) < WINDOW:
-            topic, payload, qos = self._waiting.popleft()
-            packet_id = self._take_id()
-            published = Published(
-                Message(topic, payload, qos, False, None, NO_PROPERTIES), qos, False, packet_id, False
-            )
-            self._open[packet_id] = published
-            self._send(published)
+            self._publish(*self._waiting.popleft())
+
+    def _publish(self, topic: str, payload: bytes, qos: int) -> None:
+        packet_id = self._take_id()
+        published = Published(Message(topic, payload, qos, False, None), qos, False, packet_id, False)
+        self._open[packet_id] = published
+        if self._out is not None:
+            self._out.send(published)
 
     def _send(self, packet: Packet) -> None:
         if self._out is not None:
@@ -152,22 +156,15 @@ class Client:
 
     def _take_id(self) -> int:
         while True:
-            self._packet_id = self._packet_id % 65_535 + 1
-            if self._packet_id not in self._open and self._packet_id not in self._asked:
-                return self._packet_id
+            packet_id = self._packet_id = self._packet_id % 65_535 + 1
+            if packet_id not in self._open and packet_id not in self._asked:
+                return packet_id
 
     # -- what comes -------------------------------------------------------------------------------------------
 
-    def arrived(self, packet: Packet) -> None:
-        if isinstance(packet, Run):
-            if self.received is not None:
-                self.received(packet.topic, packet.data, 0)
-        elif isinstance(packet, Published):
-            self._take(packet)
-        else:
-            handler = _HANDLERS.get(type(packet))
-            if handler is not None:
-                handler(self, packet)
+    def _hear(self, run: Run) -> None:
+        if self.received is not None:
+            self.received(run.topic, run.data, 0)
 
     def _take(self, it: Published) -> None:
         if it.qos == 2:
@@ -176,8 +173,8 @@ class Client:
             self._send(mqtt5.PubRecPacket(it.packet_id))
         else:
             is_new = True
-            if it.qos:
-                self._send(mqtt5.PubAckPacket(it.packet_id))
+            if it.qos and self._out is not None:
+                self._out.send(mqtt5.PubAckPacket(it.packet_id))
         if is_new and self.received is not None:
             self.received(it.message.topic, it.message.payload, it.qos)
 
@@ -211,10 +208,13 @@ class Client:
 
     def _acknowledged(self, packet: mqtt5.PubAckPacket | mqtt5.PubCompPacket) -> None:
         published = self._open.pop(packet.packet_id, None)
-        self._released.discard(packet.packet_id)
-        if published is not None and published.qos == 1 and self.taken is not None and int(packet.reason_code) < 0x80:
-            self.taken(published.message)
-        self._pump()
+        if published is not None:
+            if published.qos != 1:
+                self._released.discard(packet.packet_id)
+            elif self.taken is not None and int(packet.reason_code) < 0x80:
+                self.taken(published.message)
+        if self._waiting:
+            self._pump()
 
     def _recorded(self, packet: mqtt5.PubRecPacket) -> None:
         published = self._open.get(packet.packet_id)
@@ -230,6 +230,8 @@ class Client:
 
 
 _HANDLERS: dict[type, Callable[..., None]] = {
+    Run: Client._hear,
+    Published: Client._take,
     mqtt5.ConnAckPacket: Client._welcome,
     mqtt5.SubAckPacket: Client._told,
     mqtt5.UnsubAckPacket: Client._told,
@@ -265,8 +267,11 @@ class _ClientEnd:
         self._socket = socket
 
     def arrived(self, packet: Packet) -> None:
-        if self._client._socket is self._socket:
-            self._client.arrived(packet)
+        client = self._client
+        if client._socket is self._socket:
+            handler = _HANDLERS.get(type(packet))
+            if handler is not None:
+                handler(client, packet)
 
     def broken(self) -> None:
         self._client.lost(self._socket)
@@ -285,8 +290,12 @@ class Stage:
         self._is_on = False
 
     def put(self, item: object) -> None:
+        if self._demand is None and self._is_on and not self._queue:
+            self._done(item)
+            return
         self._queue.append(item)
-        self._serve()
+        if self._due_ns is None:
+            self._serve()
 
     def switch(self, is_on: bool) -> None:
         self._is_on = is_on
@@ -313,27 +322,40 @@ class Stage:
             self._serve()
 
 
-class ClientLog:
-    """What the testbed's own clients note; a message's identity, publisher and number, is in its payload."""
+class Notes:
+    """What one of the testbed's clients notes of one publisher's messages to one topic.
 
-    def __init__(self, loop: Loop, log: Log | None) -> None:
+    A message's identity, publisher and number, is in its payload. Names are looked up once.
+    """
+
+    __slots__ = ("_client_id", "_log", "_loop", "_names", "_publisher", "_qos", "_topic")
+
+    def __init__(self, loop: Loop, log: Log | None, client_id: str, topic: str, publisher: str, qos: int) -> None:
         self._loop = loop
-        self.log = log
+        self._log = log
+        self._client_id = client_id
+        self._topic = topic
+        self._publisher = publisher
+        self._qos = qos
+        self._names: tuple[int, int, int] | None = None
 
-    def add(self, kind: Kind, client_id: str, topic: str, payload: bytes, qos: int) -> None:
-        if self.log is not None:
-            publisher, number = identity(payload)
-            log = self.log
-            log.add(
-                self._loop.now_ns, kind, log.number(client_id), log.number(topic), number, len(payload), qos,
-                origin=log.number(publisher),
-            )  # fmt: skip
+    def add(self, kind: int, number: int, size: int) -> None:
+        log = self._log
+        if log is None:
+            return
+        if self._names is None:
+            self._names = log.number(self._client_id), log.number(self._topic), log.number(self._publisher)
+        subject, topic, origin = self._names
+        log.records += PACK(
+            self._loop.now_ns, number, origin, subject, topic, -1, size, 1, kind, self._qos, 0, 0
+        )  # fmt: skip
 
 
 def payload_of(publisher: str, number: int, size: int) -> bytes:
     return f"{publisher} {number} ".encode().ljust(size, b".")
 
 
-def identity(payload: bytes) -> tuple[str, int]:
-    publisher, number, _ = payload.split(b" ", 2)
-    return publisher.decode(), int(number)
+def identity(payload: bytes) -> tuple[bytes, int] | None:
+    """Publisher and number; what a class's publisher sends at QoS 0 has none."""
+    parts = payload.split(b" ", 2)
+    return (parts[0], int(parts[1])) if len(parts) == 3 and parts[0] != CLASS else None

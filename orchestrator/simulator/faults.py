@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from broker.config import Demand
 from broker.laws import sampler
-from broker.log_record import Kind
+from broker.log_record import Kind, Log
 from clients.workload import stream
 from orchestrator.scenario.format import Fault, Peer
 from orchestrator.scenario.model import Scenario
-from orchestrator.simulator.clients import Client, ClientLog
+from orchestrator.simulator.clients import Client
 from orchestrator.simulator.loop import Loop
 from orchestrator.simulator.network import Host, Uplink
 
@@ -40,7 +40,7 @@ class Network(Protocol):
     end_ns: int
     hosts: dict[str, Host]
     links: dict[str, Uplink]
-    client_log: ClientLog
+    client_log: Log | None
 
     def clients_at(self, host: Host) -> list[Client]: ...
 
@@ -121,7 +121,7 @@ class Faults:
             self._loop.at(self._loop.now_ns + PROBE_NS, self._probe, (kind, number, struck, left - 1))
 
     def _note(self, kind: Kind, number: int, struck: Strike) -> None:
-        log = self._network.client_log.log
+        log = self._network.client_log
         if log is not None:
             log.add(self._loop.now_ns, kind, log.number(struck.what), sequence=number)
 

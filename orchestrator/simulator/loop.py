@@ -15,7 +15,6 @@ Action = Callable[[Any], None]
 class Loop:
     def __init__(self) -> None:
         self.now_ns = 0
-        self.done = 0  # events so far
         self._heap: list[tuple[int, int, Action, Any]] = []
         self.at_once: deque[tuple[Action, Any]] = deque()
         self._set = 0
@@ -34,20 +33,22 @@ class Loop:
     def run(self, until_ns: int, events_max: int) -> bool:
         """Do what is due up to then, but not more events than that; whether all of it is done."""
         heap, at_once = self._heap, self.at_once
-        pop = heapq.heappop
+        pop, popleft = heapq.heappop, at_once.popleft
         left = events_max
         while left > 0:
+            while at_once and left > 0:
+                action, argument = popleft()
+                left -= 1
+                action(argument)
             if at_once:
-                action, argument = at_once.popleft()
-            elif heap and heap[0][0] <= until_ns:
-                self.now_ns, _, action, argument = pop(heap)
-                while heap and heap[0][0] == self.now_ns:  # ties before what they cause
-                    _, _, *tied = pop(heap)
-                    at_once.append((tied[0], tied[1]))
-            else:
-                self.now_ns = until_ns
                 break
+            if not heap or heap[0][0] > until_ns:
+                self.now_ns = until_ns
+                return True
+            now_ns, _, action, argument = pop(heap)
+            while heap and heap[0][0] == now_ns:  # ties before what they cause
+                at_once.append(pop(heap)[2:])
+            self.now_ns = now_ns
             left -= 1
             action(argument)
-        self.done += events_max - left
-        return left > 0
+        return False

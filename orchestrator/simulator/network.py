@@ -11,7 +11,7 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from broker.core import persist
-from broker.core.broker import Broker
+from broker.core.broker import Action, Broker, SetTimer
 from broker.core.connection import Connection
 from broker.core.notify import notify
 from broker.core.restore import restore
@@ -54,20 +54,18 @@ class Host:
         self._write_log = write_log
         self._commit_ns = commit_ns
         self._is_committing = False
-        self._timer_ns: int | None = None
-        self.timers_seen = -1  # how many timers the broker had set when we looked last
         self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()  # while it is paused
         self.log = Log() if write_log is not None else None
 
     def start(self) -> None:
         self.lives += 1
-        self.is_up, self._is_committing, self._timer_ns, self.timers_seen = True, False, None, -1
+        self.is_up, self._is_committing = True, False
         self.serving = 0 if self.is_paused else self.lives
         if self._write_log is not None:
             self.log = Log()
         config = self._config(self.lives)
         self.is_plain = self.store is None and config.service_in is None
-        self.broker = Broker(config, self.log, is_durable=self.store is not None)
+        self.broker = Broker(config, self.log, is_durable=self.store is not None, at=self._timers_of(self.lives))
         if self.store is not None:
             restore(self.broker, self.store.load(), self.loop.now_ns)
         self.broker.started(self.loop.now_ns)
@@ -107,7 +105,7 @@ class Host:
     # -- turns of the broker ----------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """After each turn: what is to survive is stored, then output is written; timers are set."""
+        """After each turn: what is to survive is stored, then output is written."""
         broker = self.broker
         if broker.unsaved:
             if self._commit_ns == 0:
@@ -118,15 +116,6 @@ class Host:
                 self.loop.at(self.loop.now_ns + self._commit_ns, self._committed, self.lives)
         if (broker.dirty or broker.ending) and (not self._is_committing or self.acknowledges_first):
             self._write()
-        if broker.timers_set != self.timers_seen:
-            self._set_timer()
-
-    def _set_timer(self) -> None:
-        self.timers_seen = self.broker.timers_set
-        due_ns = self.broker.deadline_ns
-        if due_ns is not None and (self._timer_ns is None or due_ns < self._timer_ns):
-            self._timer_ns = due_ns
-            self.loop.at(due_ns, self._timer, (due_ns, self.lives))
 
     def _committed(self, life: int) -> None:
         if life == self.lives and self.is_up:
@@ -154,17 +143,22 @@ class Host:
         if self._write_log is not None and self.log is not None and len(self.log.records) >= bytes_min:
             self._write_log(self.name, self.lives, self.log)
 
-    def _timer(self, set_for: tuple[int, int]) -> None:
-        due_ns, life = set_for
-        if life == self.lives and self.is_up and due_ns == self._timer_ns:
-            self.do(self._due, life)
+    def _timers_of(self, life: int) -> SetTimer:
+        """The broker's timers are events of the simulation, as long as this life lasts."""
+        at, due = self.loop.at, self._due
 
-    def _due(self, life: int) -> None:
-        if life == self.lives and self.is_up:
-            self._timer_ns = None
-            self.broker.due(self.loop.now_ns)
+        def set_timer(due_ns: int, action: Action, argument: Any) -> None:
+            at(due_ns, due, (life, due_ns, action, argument))
+
+        return set_timer
+
+    def _due(self, timer: tuple[int, int, Action, Any]) -> None:
+        life, due_ns, action, argument = timer
+        if life == self.serving:
+            action(self.broker, argument, due_ns)
             self.flush()
-            self._set_timer()
+        elif life == self.lives and self.is_up:
+            self.do(self._due, timer)  # it is paused
 
 
 class Socket:
@@ -199,15 +193,14 @@ class Socket:
                 host.do(self.arrived, packet)
             return
         broker = host.broker
-        if type(packet) is Run and host.is_plain:  # the shortest way for what is most frequent
+        if host.is_plain and type(packet) is Run:  # the shortest way for what is most frequent
             if not connection.is_closing:
                 connection.last_ns = host.loop.now_ns
                 notify(broker, connection, packet, host.loop.now_ns)
-            if broker.timers_set == host.timers_seen:
-                return
-        else:
-            broker.received_packet(connection, packet, host.loop.now_ns)
-        host.flush()
+            return
+        broker.received_packet(connection, packet, host.loop.now_ns)
+        if broker.dirty or broker.ending or broker.unsaved:
+            host.flush()
 
     def broken(self) -> None:
         host = self._host

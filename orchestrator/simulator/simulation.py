@@ -13,10 +13,10 @@ from broker.config import BrokerConfig, Demand
 from broker.laws import sampler
 from broker.log_record import Kind, Log
 from broker.values import NS_PER_S, Message
-from clients.workload import Change, Share, churn, on_off, poisson, publications, shares_of, stream
+from clients.workload import Change, Share, arrivals, churn, on_off, publications, shares_of, stream
 from orchestrator.scenario.format import Law, Peer, Publisher, Subscriber
 from orchestrator.scenario.model import Scenario, class_topic
-from orchestrator.simulator.clients import Client, ClientLog, Stage, identity, payload_of
+from orchestrator.simulator.clients import CLASS, Client, Notes, Stage, identity, payload_of
 from orchestrator.simulator.faults import Faults
 from orchestrator.simulator.loop import Loop
 from orchestrator.simulator.network import Host, LogWriter, Uplink
@@ -25,9 +25,11 @@ from orchestrator.simulator.wire import NO_DELAY, Quality
 STARTS_NS, CONNECT_NS, SUBSCRIBE_NS = -10 * NS_PER_S, -8 * NS_PER_S, -5 * NS_PER_S
 DRAIN_NS = 60 * NS_PER_S  # at most, after the measured time
 GC_ALLOCATIONS = 100_000  # between two looks for garbage in circles, of which there is little
-LOG_BYTES = 1 << 18  # kept in memory, of each broker, before they are written
+LOG_BYTES = 1 << 16  # kept in memory, of each broker, before they are written
 SLICE_EVENTS = 20_000  # between two looks at the progress
 CLIENTS = "clients"  # the name under which clients log
+PUBLISHED, SENT, RECEIVED, PROCESSED = map(int, (Kind.PUBLISHED, Kind.SENT, Kind.RECEIVED, Kind.PROCESSED))
+ACKNOWLEDGED = int(Kind.ACKNOWLEDGED)
 UNLIMITED = 1 << 40
 
 
@@ -39,7 +41,8 @@ class Simulation:
         self.end_ns = scenario.clock.warmup + scenario.clock.measure
         self.classes = [class_topic(number) for number in range(scenario.classes)]
         self._write_log = write_log
-        self.client_log = ClientLog(self.loop, Log() if write_log is not None else None)
+        self._is_stopped = False
+        self.client_log = Log() if write_log is not None else None
         self.hosts = {name: self._host(name, commit_ns) for name in scenario.tree.names}
         self.links = {child: self._link(child, parent) for child, parent in _links(scenario)}
         self.peers = [*self._publishers(), *self._subscribers()]
@@ -111,6 +114,10 @@ class Simulation:
         finally:
             self._close_logs()
 
+    def stop(self) -> None:
+        """Soon, as if by Ctrl-C."""
+        self._is_stopped = True
+
     def _play(self, progress: Callable[[float], None]) -> None:
         for host in self.hosts.values():
             host.start()
@@ -136,10 +143,18 @@ class Simulation:
 
     def _run_until(self, until_ns: int, progress: Callable[[float], None] = lambda _: None) -> None:
         while not self.loop.run(until_ns, SLICE_EVENTS):
+            if self._is_stopped:
+                raise KeyboardInterrupt
             progress(self.loop.now_ns / self.end_ns)
             for host in self.hosts.values():
                 if host.is_up:
                     host.write_log(LOG_BYTES)
+            self._write_client_log(LOG_BYTES)
+
+    def _write_client_log(self, bytes_min: int = 0) -> None:
+        log = self.client_log
+        if self._write_log is not None and log is not None and len(log.records) >= bytes_min:
+            self._write_log(CLIENTS, 1, log)
 
     def clients_at(self, host: Host) -> list[Client]:
         ours = [it.client for it in self.peers] + [client for pool in self.pools for client in pool.clients]
@@ -148,26 +163,27 @@ class Simulation:
     def _close_logs(self) -> None:
         for host in self.hosts.values():
             host.close_log()
-        if self._write_log is not None and self.client_log.log is not None:
-            self._write_log(CLIENTS, 1, self.client_log.log)
+        self._write_client_log()
 
-    def acknowledged(self, client_id: str) -> Callable[[Message], None]:
-        """Notes for a publisher what its broker has taken responsibility for."""
-        return lambda it: self.client_log.add(Kind.ACKNOWLEDGED, client_id, it.topic, it.payload, it.qos)
+    def notes_of(self, client_id: str, topic: str, publisher: str, qos: int) -> Notes:
+        return Notes(self.loop, self.client_log, client_id, topic, publisher, qos)
 
-    def each(self, times: Iterator[Any], when: Callable[[Any], int], act: Callable[[Any], None]) -> None:
-        """Do what a generator says, one thing after the other, until the measured time is over."""
+    def each(self, items: Iterator[Any], act: Callable[[Any], None]) -> None:
+        """Do what a generator says, one thing after the other, until the measured time is over.
+
+        Its items are tuples that begin with their time.
+        """
+        at, end_ns = self.loop.at, self.end_ns
 
         def step(item: Any) -> None:
             act(item)
-            plan()
+            item = next(items, None)
+            if item is not None and item[0] < end_ns:
+                at(item[0], step, item)
 
-        def plan() -> None:
-            item = next(times, None)
-            if item is not None and when(item) < self.end_ns:
-                self.loop.at(when(item), step, item)
-
-        plan()
+        item = next(items, None)
+        if item is not None and item[0] < end_ns:
+            at(item[0], step, item)
 
 
 def _links(scenario: Scenario) -> Iterator[tuple[str, str]]:
@@ -191,9 +207,9 @@ class Pool:
         shares = _publication_shares(scenario, position)
         self._times = publications(shares, stream(scenario.seed, "publications", host.name))
         self._publisher = Client(simulation.loop, host, f"{host.name}-pub", scenario.publications.qos == 0)
-        self._publisher.taken = simulation.acknowledged(self._publisher.client_id)
+        self._publisher.taken = self._taken
         self._qos = scenario.publications.qos
-        self._payload = payload_of("class", 0, scenario.payload_bytes)[: scenario.payload_bytes]
+        self._payload = payload_of(CLASS.decode(), 0, scenario.payload_bytes)[: scenario.payload_bytes]
         self._number = count(1)
         self._is_needed = bool(shares)
 
@@ -210,14 +226,14 @@ class Pool:
                 break
             self._change(change)
         if self._qos == 0:
-            simulation.each(self._times, lambda it: it[0], self._notify)
+            simulation.each(self._times, self._notify)
         else:
-            simulation.each(self._times, lambda it: it[0], self._publish)
+            simulation.each(self._times, self._publish)
 
     def _first(self, change: Change) -> None:
         if change.time_ns < self._simulation.end_ns:
             self._change(change)
-            self._simulation.each(self._changes, lambda it: it.time_ns, self._change)
+            self._simulation.each(self._changes, self._change)
 
     def _change(self, change: Change) -> None:
         scenario = self._simulation.scenario
@@ -237,9 +253,16 @@ class Pool:
 
     def _publish(self, publication: tuple[int, int]) -> None:
         simulation, topic = self._simulation, self._simulation.classes[publication[1]]
-        payload = payload_of(self._publisher.client_id, next(self._number), simulation.scenario.payload_bytes)
-        simulation.client_log.add(Kind.PUBLISHED, self._publisher.client_id, topic, payload, self._qos)
+        publisher, number = self._publisher.client_id, next(self._number)
+        payload = payload_of(publisher, number, simulation.scenario.payload_bytes)
+        simulation.notes_of(publisher, topic, publisher, self._qos).add(PUBLISHED, number, len(payload))
         self._publisher.publish(topic, payload, self._qos)
+
+    def _taken(self, message: Message) -> None:
+        publisher, known = self._publisher.client_id, identity(message.payload)
+        assert known is not None
+        notes = self._simulation.notes_of(publisher, message.topic, publisher, self._qos)
+        notes.add(ACKNOWLEDGED, known[1], len(message.payload))
 
     def stop(self) -> None:
         """Nothing new comes after the measured time."""
@@ -265,7 +288,7 @@ class _Connected:
     def begin(self) -> None:
         if self.peer.on is not None and self.peer.off is not None:
             times = on_off(self.peer.on, self.peer.off, stream(self.simulation.scenario.seed, "on-off", self.peer.id))
-            self.simulation.each(times, lambda it: it[0], self._turn)
+            self.simulation.each(times, self._turn)
         else:
             self.switched(True)
 
@@ -299,29 +322,35 @@ class PublishingPeer(_Connected):
     def __init__(self, simulation: Simulation, peer: Publisher) -> None:
         super().__init__(simulation, peer)
         self._rate_per_s = peer.rate
-        self._number = count(1)
-        self.client.taken = simulation.acknowledged(peer.id)
+        self._number = 0  # of the last message
+        self._payload_bytes = simulation.scenario.payload_bytes
+        self._note = simulation.notes_of(peer.id, peer.topic, peer.id, peer.qos).add
+        self.client.taken = self._taken
         self._stage = Stage(simulation.loop, simulation.demand(peer.service, "publisher", peer.id), self._send)
 
     def begin(self) -> None:
         super().begin()
-        times = poisson(self._rate_per_s, stream(self.simulation.scenario.seed, "messages", self.peer.id))
-        self.simulation.each(times, lambda it: it, self._make)
+        times = arrivals([self._rate_per_s], stream(self.simulation.scenario.seed, "messages", self.peer.id))
+        self.simulation.each(times, self._make)
 
     def switched(self, is_on: bool) -> None:
         self._stage.switch(is_on)
 
-    def _make(self, _: int) -> None:
-        payload = payload_of(self.peer.id, next(self._number), self.simulation.scenario.payload_bytes)
-        self._log(Kind.PUBLISHED, payload)
-        self._stage.put(payload)
+    def _make(self, _: tuple[int, int]) -> None:
+        number = self._number = self._number + 1
+        payload = payload_of(self.peer.id, number, self._payload_bytes)
+        self._note(PUBLISHED, number, len(payload))
+        self._stage.put((number, payload))
 
-    def _send(self, payload: Any) -> None:
-        self._log(Kind.SENT, payload)
+    def _send(self, item: Any) -> None:
+        number, payload = item
+        self._note(SENT, number, len(payload))
         self.client.publish(self.peer.topic, payload, self.peer.qos)
 
-    def _log(self, kind: Kind, payload: bytes) -> None:
-        self.simulation.client_log.add(kind, self.peer.id, self.peer.topic, payload, self.peer.qos)
+    def _taken(self, message: Message) -> None:
+        known = identity(message.payload)
+        assert known is not None
+        self._note(ACKNOWLEDGED, known[1], len(message.payload))
 
 
 class SubscribingPeer(_Connected):
@@ -331,21 +360,27 @@ class SubscribingPeer(_Connected):
         super().__init__(simulation, peer)
         self.client.received = self._received
         self.client.subscribe(peer.topic, peer.qos)
-        self._stage = Stage(simulation.loop, simulation.demand(peer.service, "subscriber", peer.id), self._processed)
-        self._stage.switch(True)
+        demand = simulation.demand(peer.service, "subscriber", peer.id)
+        stage = Stage(simulation.loop, demand, self._processed)
+        stage.switch(True)
+        self._work = stage.put if demand is not None else self._processed
+        self._notes: dict[tuple[bytes, str, int], Notes] = {}  # by publisher, topic and QoS
 
     def _received(self, topic: str, payload: bytes, qos: int) -> None:
-        if _is_ours(payload):
-            self.simulation.client_log.add(Kind.RECEIVED, self.peer.id, topic, payload, qos)
-            self._stage.put((topic, payload, qos))
+        known = identity(payload)
+        if known is None:  # its filter may match what a class's publisher sends
+            return
+        publisher, number = known
+        notes = self._notes.get((publisher, topic, qos))
+        if notes is None:
+            notes = self.simulation.notes_of(self.peer.id, topic, publisher.decode(), qos)
+            self._notes[publisher, topic, qos] = notes
+        notes.add(RECEIVED, number, len(payload))
+        self._work((notes, number, len(payload)))
 
     def _processed(self, item: Any) -> None:
-        self.simulation.client_log.add(Kind.PROCESSED, self.peer.id, *item)
-
-
-def _is_ours(payload: bytes) -> bool:
-    """A subscriber with a wildcard may get what a class's publisher sends, which has no identity."""
-    return payload.count(b" ") >= 2 and identity(payload)[0] != "class"
+        notes, number, size = item
+        notes.add(PROCESSED, number, size)
 
 
 def _churn_shares(scenario: Scenario, position: int) -> list[Share]:

@@ -31,7 +31,7 @@ faults: [{at: 8s, crash: b2, for: 2s}, {every: {mean: 6s}, cut: any, for: {mean:
 def run(folder: Path, text: str, *options: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
     (folder / "s.yaml").write_text(text)
     return subprocess.run(
-        [COMMAND, "run", "s.yaml", "--on", "virtual", *options],
+        [COMMAND, "run", "s.yaml", "--on", "virtual", "--no-analyse", *options],
         cwd=folder, capture_output=True, text=True, timeout=RUN_S_MAX, check=False,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
     )  # fmt: skip
@@ -78,11 +78,9 @@ def test_sweep_is_one_directory_with_points(tmp_path: Path) -> None:
     done = run(tmp_path, SMALL + "sweep: {routing: [identity, flooding], classes: [5]}\n", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert [point["at"]["routing"] for point in told["points"]] == ["identity", "flooding"]
-    for number, point in enumerate(told["points"]):
-        folder = tmp_path / point["run_directory"]
-        assert folder == tmp_path / told["run_directory"] / "points" / str(number)
-        assert json.loads((folder / "run.json").read_text())["scenario"]["routing"] == point["at"]["routing"]
+    for number, routing in enumerate(("identity", "flooding")):
+        folder = tmp_path / told["run_directory"] / "points" / str(number)
+        assert json.loads((folder / "run.json").read_text())["scenario"]["routing"] == routing
         assert (folder / "log" / "broker=b0").is_dir()
 
 

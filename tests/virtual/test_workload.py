@@ -6,7 +6,7 @@ from itertools import islice, pairwise, takewhile
 import pytest
 
 from broker.values import NS_PER_S
-from clients.workload import Duration, Share, churn, on_off, poisson, publications, shares_of, stream
+from clients.workload import Duration, Share, arrivals, churn, on_off, publications, shares_of, stream
 from orchestrator.scenario import Law
 
 LAWS = [
@@ -64,7 +64,7 @@ def test_rates_and_classes_of_publications() -> None:
 
 
 def test_poisson_gaps_are_exponential() -> None:
-    times = list(islice(poisson(4.0, stream(5)), 20_000))
+    times = [time_ns for time_ns, _ in islice(arrivals([4.0], stream(5)), 20_000)]
     gaps = [(after - before) / NS_PER_S for before, after in pairwise(times)]
     assert statistics.fmean(gaps) == pytest.approx(0.25, rel=0.03)
     assert statistics.stdev(gaps) == pytest.approx(0.25, rel=0.03)
