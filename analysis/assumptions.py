@@ -59,6 +59,18 @@ def is_stationary(name: str, batches: Mapping[str, Sequence[float]]) -> list[Ass
     return _judged(name, found)
 
 
+def are_independent(name: str, batches: Mapping[str, Sequence[float]]) -> list[Assumption]:
+    """Successive batches are not alike: else they are too short, and the interval is narrower than it should be."""
+    found = []
+    for at, values in batches.items():
+        number, scatter = len(values), float(np.var(values))
+        if number >= BINS_MIN and scatter > 0:
+            around = np.asarray(values) - np.mean(values)
+            alike = float(np.mean(around[:-1] * around[1:])) / scatter
+            found.append((at, float(stats.norm.sf((alike + 1 / number) * number**0.5))))
+    return _judged(name, found)
+
+
 def keep_rates(name: str, rates: Iterable[tuple[str, int, float]]) -> list[Assumption]:
     """What was generated (where, how much, how much was due) is not less than chance explains."""
     found = []

@@ -5,7 +5,7 @@ from collections import defaultdict
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from analysis.assumptions import Assumption, are_exponential, are_poisson, is_stationary, keep_rates
+from analysis.assumptions import Assumption, are_exponential, are_independent, are_poisson, is_stationary, keep_rates
 from analysis.jobs.frames import BINS, bin_ns_of
 from analysis.jobs.measure import Facts
 from analysis.runs import Run
@@ -52,6 +52,7 @@ def _of_run(run: Run, counts: Counts, bins: list[int], batches: dict[str, list[f
     }
     found += are_exponential("ON periods are exponential", tenths)
     found += is_stationary("stationary", batches)
+    found += are_independent("batches are long enough", batches)
     found += keep_rates("load generators keep their rates", _rates(run, counts, len(bins) * bin_ns_of(run) / NS_PER_S))
     return found
 
