@@ -74,30 +74,25 @@ def episodes(moved: DataFrame) -> DataFrame:
     later, at the same broker and with the same quality of service.
     """
     place = F.xxhash64("run", "broker", "life", "topic")  # numbers sort faster than names
-    keyed = moved.withColumns({"place": place, "who": F.xxhash64("client")}).repartition("place")
+    keys = {"place": place, "who": F.xxhash64("client"), "source": F.xxhash64("origin", "qos")}
+    keyed = moved.withColumns(keys).drop("life", "origin", "qos").repartition("place")
     at_place = Window.partitionBy("place").orderBy("position", F.col("change").desc())
     of_client = Window.partitionBy("place", "who").orderBy("position", F.col("change").desc())
-    in_order = Window.partitionBy("place", "who", "is_routed", "origin", "qos").orderBy("position")
+    in_order = Window.partitionBy("place", "who", "source", "is_routed").orderBy("position")
     counted = keyed.withColumns(
         {
             "came": F.sum(F.col("is_in").cast("long")).over(at_place),
             "came_in_all": F.sum(F.col("is_in").cast("long")).over(Window.partitionBy("place")),
         }
     ).where((F.col("change") != 0) | F.col("is_routed") | is_link(F.col("client")))
-    ordered = counted.withColumns(
-        {
-            "entries": F.sum("change").over(of_client),
-            "before": F.lag("sequence").over(in_order),
-        }
-    )
     begins = (F.col("change") > 0) & (F.col("entries") == F.col("change"))
     ends = (F.col("change") < 0) & (F.col("entries") == 0)
-    numbered = ordered.withColumns({"begins": begins, "ends": ends}).withColumns(
-        {
-            "episode": F.sum(F.col("begins").cast("int")).over(of_client),
-            "is_on": (F.col("entries") > 0) | F.col("ends"),
-            "is_late": F.col("is_routed") & (F.col("before") > F.col("sequence")),
-        }
+    numbered = (
+        counted.withColumn("entries", F.sum("change").over(of_client))
+        .withColumns({"begins": begins, "ends": ends})
+        .withColumn("episode", F.sum(F.col("begins").cast("int")).over(of_client))
+        .withColumn("is_late", F.col("is_routed") & (F.lag("sequence").over(in_order) > F.col("sequence")))
+        .withColumn("is_on", (F.col("entries") > 0) | F.col("ends"))
     )
     return (
         numbered.groupBy("place", "who", "episode", "is_on")
