@@ -77,7 +77,7 @@ def test_peer_cells(small: Small) -> None:
 def test_input_and_output_cells(small: Small) -> None:
     """At b1: 1 comes at 11, is through at 11.5, to s at once, to the link at 13 after 1.5 s in the queue; it is sent
     to s again at 16, which counts no second time. 2 comes at 12, is routed at 14 and waits for s until 19.
-    3 (of a class) comes at 15 and nobody wants it. 4 was queued at 5, before the warm-up ended, and is sent at 18:
+    3 (of a class) comes at 15, is through at 15.25, and nobody wants it. 4 was queued at 5, before the warm-up ended, and is sent at 18:
     13 s, as it ended in compared time. 5 comes at 19, is queued at 19.5 and sent after the end.
     """
     times = small.intervals((LONG_AGO_S, 10, -1), (10, 20, 0))
@@ -94,13 +94,16 @@ def test_input_and_output_cells(small: Small) -> None:
         (11.5, "b1", "queued", "b1>b0", of("b1.1", 1, **peer)),
         (12, "b1", "received", "p.0", of("b1.1", 2, **peer)),
         (13, "b1", "sent", "b1>b0", of("b1.1", 1, flags=WAITED, **peer)),
+        (14, "b1", "served", "p.0", of("b1.1", 2, **peer)),
         (14, "b1", "queued", "s.0", of("b1.1", 2, **peer)),
         (15, "b1", "received", "b1-pub", of("b1.1", 3, **class_)),
+        (15.25, "b1", "served", "b1-pub", of("b1.1", 3, **class_)),
         (16, "b1", "sent", "s.0", of("b1.1", 1, flags=DUPLICATE, **peer)),
         (17, "b1", "sent", "other", of("b1.1", 6, **class_)),
         (18, "b1", "sent", "s.0", of("b1.1", 4, flags=WAITED, **peer)),
         (19, "b1", "sent", "s.0", of("b1.1", 2, flags=WAITED, **peer)),
         (19, "b1", "received", "p.0", of("b1.1", 5, **peer)),
+        (19.5, "b1", "served", "p.0", of("b1.1", 5, **peer)),
         (19.5, "b1", "queued", "s.0", of("b1.1", 5, **peer)),
         (20.5, "b1", "sent", "s.0", of("b1.1", 5, flags=WAITED, **peer)),
     )
@@ -110,6 +113,7 @@ def test_input_and_output_cells(small: Small) -> None:
     }
     assert cells(delays.input_cells(events, times)) == {
         ("delay.stage", "broker_in", "b1", "0/0"): (pytest.approx(0.5 + 2 + 0.5), 3),
+        ("delay.stage", "broker_in", "b1", "-1/0"): (0.25, 1),  # the classes have a stage of their own
     }
 
 
