@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 from analysis.jobs.session import session
 from tests.analysis.frames import Small
+from tests.analysis.real import Real, real_run
 
 FOR_SMALL_FRAMES = {
     "spark.sql.shuffle.partitions": "2",
@@ -25,3 +26,8 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def small(spark: SparkSession) -> Small:
     return Small(spark)
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Real:
+    return real_run(tmp_path_factory.mktemp("real"))

@@ -1,9 +1,11 @@
 """Frames of a few rows from short tuples, and what came out as plain values."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from analysis.jobs.frames import Frames
@@ -38,6 +40,11 @@ class Small:
 
     def logged(self, rows: Iterable[dict[str, Any]]) -> DataFrame:
         return self.spark.createDataFrame(pa.Table.from_pylist(list(rows), SCHEMA))
+
+    def stored(self, rows: Iterable[dict[str, Any]], file: Path) -> DataFrame:
+        """Many rows, which Spark should not carry in its plans."""
+        pq.write_table(pa.Table.from_pylist(list(rows), SCHEMA), file)
+        return self.spark.read.parquet(str(file))
 
     def table(self, ddl: str, *rows: tuple[Any, ...]) -> DataFrame:
         return Frames(self.spark, _NOWHERE).table(rows, ddl)
