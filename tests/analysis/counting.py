@@ -133,7 +133,7 @@ class Count:
             seen: set[tuple[str, str, int]] = set()
             for row in rows:
                 message, time_ns, client = (row["origin"], row["sequence"]), row["time_ns"], row["client"] or ""
-                delay_of = None
+                delay_of: tuple[Key, int] | None = None
                 if row["event"] == "received":
                     came.setdefault(message, time_ns)
                 elif row["event"] == "served" and ("served", *message) not in seen:
