@@ -1,6 +1,7 @@
 """Finished runs as the analysis finds them on disk. What is wrong with a run directory is said before Spark starts."""
 
 import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.errors import RunError
+from analysis.log_reader import CLIENTS
 from analysis.schema import EVENTS
 from orchestrator.scenario import Experiment, Scenario, load
 
@@ -67,26 +69,31 @@ def find(folder: Path) -> Finished:
     runs: list[Run] = []
     for point, scenario in enumerate(experiment.points):
         place = folder / "points" / str(point) if experiment.is_sweep else folder
-        seeds = sorted((place / "seeds").iterdir(), key=lambda it: int(it.name)) if (place / "seeds").is_dir() else []
-        for each in seeds or [place]:
+        for each in _seeds(place / "seeds") or [place]:
             runs.append(_run(len(runs), point, each, scenario))
     return Finished(folder, experiment, tuple(runs))
+
+
+def _seeds(folder: Path) -> list[Path]:
+    found = list(folder.iterdir()) if folder.is_dir() else []
+    for it in found:
+        if not (it.name.isdecimal() and it.is_dir()):
+            raise RunError(f"{it}: this does not belong among the runs with several seeds; move it away")
+    return sorted(found, key=lambda it: int(it.name))
 
 
 def _run(number: int, point: int, folder: Path, scenario: Scenario) -> Run:
     told = _described(folder)
     try:
-        seed, wall_s = int(told["seed"]), told["wall_seconds"]
+        seed, wall_s = int(told["seed"]), None if told["wall_seconds"] is None else float(told["wall_seconds"])
         begin_ns, end_ns = map(int, told["measured_ns"])
         model_s, ground = float(told["model_seconds"]), str(told["ground"])
     except (KeyError, TypeError, ValueError):
         raise RunError(f"{folder / 'run.json'}: this is not the description of a run") from None
     if wall_s is None:
         raise RunError(f"{folder}: the run is still under way, or was interrupted; run the scenario again")
-    parts = _parts(folder / "log")
-    return Run(
-        number, point, folder, replace(scenario, seed=seed), ground, model_s, float(wall_s), (begin_ns, end_ns), parts
-    )
+    parts = _parts(folder / "log", scenario.tree.names)
+    return Run(number, point, folder, replace(scenario, seed=seed), ground, model_s, wall_s, (begin_ns, end_ns), parts)
 
 
 def _described(folder: Path) -> dict[str, Any]:
@@ -102,7 +109,7 @@ def _described(folder: Path) -> dict[str, Any]:
     return told
 
 
-def _parts(log: Path) -> tuple[Part, ...]:
+def _parts(log: Path, brokers: Sequence[str]) -> tuple[Part, ...]:
     if not log.is_dir():
         raise RunError(f"{log}: there is no message log; the run was not finished")
     files = sorted(it for it in log.rglob("*") if it.is_file())
@@ -110,6 +117,12 @@ def _parts(log: Path) -> tuple[Part, ...]:
         parts = tuple(pool.map(_part, files))
     if not sum(part.rows for part in parts):
         raise RunError(f"{log}: the message log is empty; the run was not finished")
+    known, present = set(brokers), {part.broker for part in parts}
+    for part in parts:
+        if part.broker not in known and not part.broker.startswith(CLIENTS):
+            raise RunError(f"{part.file}: there is no broker {part.broker} in this scenario; move it away")
+    if missing := [it for it in brokers if it not in present]:
+        raise RunError(f"{log}: there is no log of {missing[0]}; the run was not finished, or the log is damaged")
     return parts
 
 

@@ -1,5 +1,6 @@
 """The way of one message through the network, hop by hop, from the log alone. Needs no Spark: it is one look-up."""
 
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ import pyarrow.dataset as ds
 from analysis.errors import RunError
 from analysis.log_reader import CLIENTS
 from broker.log_record import Reason
+
+Key = tuple[str, bool, str]  # an event, whether the testbed's clients noted it, and the client or link
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,6 @@ def trace(folder: Path, message: str) -> list[Step]:
         raise RunError(f"{log}: the message log cannot be read ({' '.join(str(error).split())[:200]})") from None
     if not rows:
         raise RunError(f"{message}: there is no such message in {log}")
-    ranks = _ranks(rows)
-    rows.sort(key=lambda row: (row["time_ns"], ranks.get(_place(row), len(ranks)), row["position"]))
     return [
         Step(
             row["time_ns"],
@@ -54,15 +55,48 @@ def trace(folder: Path, message: str) -> list[Step]:
             row["client"] or "",
             Reason(row["reason"]).name.lower() if row["event"] == "dropped" else "",
         )
-        for row in rows
+        for row in _in_causal_order(rows)
     ]
 
 
-def _place(row: dict[str, Any]) -> str:
-    """The publisher's steps come before all brokers, the subscribers' after them."""
-    if row["broker"].startswith(CLIENTS) and row["event"] in ("received", "processed"):
-        return "subscribers"
-    return str(row["broker"])
+def _in_causal_order(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """By time, and of one moment each step after what led to it: every log is in order, and so is what passes between
+    two of them."""
+    logs: dict[str, deque[dict[str, Any]]] = {}
+    for row in sorted(rows, key=lambda it: it["position"]):
+        logs.setdefault(row["broker"], deque()).append(row)
+    ranks = _ranks(rows)
+    to_come = Counter(_key(row) for row in rows)
+    seen: set[Key] = set()
+    while logs:
+        heads = [log[0] for log in logs.values()]
+        ready = [it for it in heads if (cause := _cause(it)) is None or cause in seen or not to_come[cause]]
+        row = min(ready or heads, key=lambda it: (it["time_ns"], ranks.get(it["broker"], len(ranks))))
+        log = logs[row["broker"]]
+        log.popleft()
+        if not log:
+            del logs[row["broker"]]
+        seen.add(_key(row))
+        yield row
+
+
+def _is_clients(row: dict[str, Any]) -> bool:
+    return str(row["broker"]).startswith(CLIENTS)
+
+
+def _key(row: dict[str, Any]) -> Key:
+    return row["event"], _is_clients(row), row["client"] or ""
+
+
+def _cause(row: dict[str, Any]) -> Key | None:
+    """What the other side must have done before."""
+    event = {"received": "sent", "acknowledged": "received"}.get(row["event"])
+    if event is None:
+        return None
+    client = row["client"] or ""
+    if ">" in client:
+        return event, False, ">".join(reversed(client.split(">")))
+    return event, not _is_clients(row), client
 
 
 def _ranks(rows: list[dict[str, Any]]) -> dict[str, int]:
@@ -74,7 +108,7 @@ def _ranks(rows: list[dict[str, Any]]) -> dict[str, int]:
         sent = (it["client"] or "" for it in rows if it["broker"] == place and it["event"] in ("queued", "sent"))
         reached = (client.split(">")[1] for client in sent if ">" in client)
         order += [broker for broker in dict.fromkeys(reached) if broker not in order]
-    return {place: rank for rank, place in enumerate(dict.fromkeys([*order, "subscribers"]))}
+    return {place: rank for rank, place in enumerate(dict.fromkeys(order))}
 
 
 def _rows(dataset: ds.Dataset, name: str, number: int) -> Iterator[dict[str, Any]]:
@@ -91,5 +125,4 @@ def _rows(dataset: ds.Dataset, name: str, number: int) -> Iterator[dict[str, Any
         is_it = (
             (pc.field("origin") == origin) & (pc.field("sequence") == sequence) & (pc.field("event") != "identified")
         )
-        for row in dataset.to_table(columns=columns, filter=is_it).to_pylist():
-            yield row | {"order": row["position"]}
+        yield from dataset.to_table(columns=columns, filter=is_it).to_pylist()

@@ -95,11 +95,13 @@ def _struck(facts: Facts) -> DataFrame:
     """The directions of links on which a fault may have taken what was under way."""
     rows = []
     for run in facts.frames.finished.runs:
-        targets = [it.what.split(" ", 1)[1] for it in facts.faults if it.run == run.number]
-        hit = {name for target in targets for name in (target, *target.replace(">", "-").split("-"))}
+        hit = {it.what for it in facts.faults if it.run == run.number}
         for ends in links_of(run.scenario):
-            if hit.intersection(ends):
-                rows += [(run.number, ">".join(it), True) for it in (ends, ends[::-1])]
+            ways = ends, ends[::-1]
+            causes = {f"{verb} {end}" for verb in ("crash", "pause") for end in ends}
+            causes |= {f"cut {sign.join(it)}" for sign in "->" for it in ways}
+            if hit & causes:
+                rows += [(run.number, ">".join(it), True) for it in ways]
     return facts.frames.table(rows, "run int, link string, is_struck boolean")
 
 

@@ -49,14 +49,15 @@ def output_cells(events: DataFrame, intervals: DataFrame, queues: DataFrame) -> 
 
 
 def input_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
-    """At the inputs of brokers: from receipt to routing, of what is routed to anybody."""
-    is_in = F.col("event") == "received"
+    """At the inputs of brokers: from receipt to the end of the service there, also of what nobody wants."""
     passed = (
-        events.where(F.col("event").isin("received", "queued", "sent", "dropped"))
+        events.where(F.col("event").isin("received", "served"))
         .groupBy(*MESSAGE, "broker")
         .agg(
-            F.min(F.when(is_in, F.col("time_ns"))).alias("begun_ns"),
-            F.min(F.when(~is_in, F.col("time_ns"))).alias("time_ns"),
+            *(
+                F.min(F.when(F.col("event") == event, F.col("time_ns"))).alias(name)
+                for event, name in (("received", "begun_ns"), ("served", "time_ns"))
+            ),
             F.max("topic").alias("topic"),
             F.max("bin_ns").alias("bin_ns"),
         )

@@ -1,0 +1,33 @@
+"""One Spark session for all tests of the analysis."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from analysis.jobs.session import session
+from tests.analysis.frames import Small
+from tests.analysis.real import Real, real_run
+
+FOR_SMALL_FRAMES = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",  # there is nothing to adapt to, and each step costs a plan
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    with session("local[2]", 0) as it:
+        for key, value in FOR_SMALL_FRAMES.items():
+            it.conf.set(key, value)
+        yield it
+
+
+@pytest.fixture(scope="session")
+def small(spark: SparkSession) -> Small:
+    return Small(spark)
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Real:
+    return real_run(tmp_path_factory.mktemp("real"))

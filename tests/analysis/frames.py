@@ -1,0 +1,87 @@
+"""Frames of a few rows from short tuples, and what came out as plain values."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from analysis.jobs.frames import Frames
+from analysis.runs import Finished
+from analysis.schema import EVENTS
+
+S = 1_000_000_000
+BIN_NS = 8 * S
+LONG_AGO_S = -1_000_000
+DEFAULTS: dict[str, Any] = {
+    "origin": None, "sequence": None, "number": None, "topic": None, "size": 0, "qos": 0, "reason": 0, "flags": 0,
+    "run": 0, "bin_ns": BIN_NS,
+}  # fmt: skip
+SCHEMA = EVENTS.append(pa.field("run", pa.int32())).append(pa.field("bin_ns", pa.int64()))
+
+
+class Small:
+    """Makes frames; times are given in seconds."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def events(self, *rows: tuple[Any, ...]) -> DataFrame:
+        """(seconds, broker, event, client[, other columns]), in the order in which they were logged."""
+        return self.logged(
+            {
+                **DEFAULTS, "position": position, "time_ns": round(seconds * S), "broker": broker, "event": event,
+                "client": client, **(more[0] if more else {}),
+            }
+            for position, (seconds, broker, event, client, *more) in enumerate(rows)
+        )  # fmt: skip
+
+    def logged(self, rows: Iterable[dict[str, Any]]) -> DataFrame:
+        return self.spark.createDataFrame(pa.Table.from_pylist(list(rows), SCHEMA))
+
+    def stored(self, rows: Iterable[dict[str, Any]], file: Path) -> DataFrame:
+        """Many rows, which Spark should not carry in its plans."""
+        pq.write_table(pa.Table.from_pylist(list(rows), SCHEMA), file)
+        return self.spark.read.parquet(str(file))
+
+    def table(self, ddl: str, *rows: tuple[Any, ...]) -> DataFrame:
+        return Frames(self.spark, _NOWHERE).table(rows, ddl)
+
+    def intervals(self, *its: tuple[float, float, int], runs: Sequence[int] = (0,), peer_batches: int = 1) -> DataFrame:
+        """(begin, end, batch or -1) in seconds; all batches of a run are of the same length."""
+        found = []
+        number = 1 + max(batch for *_, batch in its)
+        length_s = sum(end - begin for begin, end, batch in its if batch >= 0) / number
+        for run in runs:
+            for place, (begin, end, batch) in enumerate(its):
+                begin_ns, end_ns = round(begin * S), round(end * S)
+                first, last = max(-1, begin_ns // BIN_NS), max(-1, (end_ns - 1) // BIN_NS)
+                for bin_ in range(first, last + 1):
+                    row = run, 0, bin_, place, begin_ns, end_ns, batch, batch * peer_batches // number, float(length_s)
+                    found.append(row)
+        return self.table(
+            "run int, point int, bin bigint, interval int, begin_ns bigint, end_ns bigint, batch int, peer_batch int,"
+            " seconds double",
+            *found,
+        )
+
+
+_NOWHERE: Finished = None  # type: ignore[assignment]  # a table needs no run
+
+
+def plain(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """All rows, in the order of their columns; a value that is not there comes first."""
+    rows = [tuple(row) for row in frame.select(*columns).collect()]
+    return sorted(rows, key=lambda row: [(it is not None, it) for it in row])
+
+
+def cells(frame: DataFrame) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """x and n by metric, labels and unit."""
+    found: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for metric, first, second, unit, x, n in plain(frame, "metric", "first", "second", "unit", "x", "n"):
+        labels = tuple(filter(None, (first, second)))
+        assert (metric, *labels, str(unit)) not in found
+        found[metric, *labels, str(unit)] = x, n
+    return found

@@ -1,0 +1,228 @@
+"""What brokers received beside what they did with it, and tables at the end; results worked out by hand."""
+
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from analysis import checks
+from analysis.transforms import balance, entries
+from broker.log_record import DUPLICATE, REPLAY, WAITED
+from tests.analysis.frames import Small, plain
+
+LIVES = "run int, broker string, life int, restarted_ns bigint, from_position bigint, to_position bigint"
+FOREVER = 1 << 62
+EPISODE = ("client", "is_on", "expected", "routed", "late", "late_sequence")
+
+
+def message(sequence: int, topic: str = "t", **more: Any) -> dict[str, Any]:
+    return {"origin": "b0.1", "sequence": sequence, "topic": topic, **more}
+
+
+def change(topic: str = "t") -> dict[str, Any]:
+    return {"topic": topic}
+
+
+def moved(small: Small, *rows: tuple[Any, ...], lives: tuple[Any, ...] = (), routes: str = "received") -> DataFrame:
+    inputs = small.table("run int, input string", (0, routes))
+    return balance.movements(small.events(*rows), inputs, small.table(LIVES, *lives))
+
+
+def test_episodes_of_clients(small: Small) -> None:
+    """Messages 1 to 5 come to t at b0.
+
+    a is subscribed while 2 and 3 come, again while 5 comes, and gets them all; 3 waits, which is no second routing.
+    c is subscribed from 3 on: it gets 4 and not 5. d is never subscribed, and gets 2. e gets 4 before 3.
+    """
+    rows = [
+        (0, "b0", "subscribed", "e", change()),
+        (1, "b0", "received", "p", message(1)),
+        (1, "b0", "sent", "e", message(1)),
+        (2, "b0", "subscribed", "a", change()),
+        (3, "b0", "received", "p", message(2)),
+        (3, "b0", "sent", "a", message(2)),
+        (3, "b0", "sent", "a", message(2, flags=DUPLICATE)),
+        (3, "b0", "sent", "d", message(2)),
+        (3, "b0", "dropped", "e", message(2, reason=1)),
+        (4, "b0", "received", "p", message(3)),
+        (4, "b0", "queued", "a", message(3)),
+        (5, "b0", "subscribed", "c", change()),
+        (5, "b0", "sent", "a", message(3, flags=WAITED)),
+        (6, "b0", "unsubscribed", "a", change()),
+        (7, "b0", "received", "p", message(4)),
+        (7, "b0", "sent", "c", message(4)),
+        (7, "b0", "sent", "e", message(4)),
+        (7, "b0", "sent", "e", message(3)),
+        (8, "b0", "subscribed", "a", change()),
+        (8, "b0", "sent", "a", message(1, flags=REPLAY)),  # a retained one
+        (9, "b0", "received", "p", message(5)),
+        (9, "b0", "sent", "a", message(5)),
+        (9, "b0", "queued", "e", message(5)),
+        (9, "b0", "received", "p", message(6, "other")),
+        (9, "b0", "sent", "b0>b1", message(6, "other")),
+    ]
+    found = balance.episodes(moved(small, *rows))
+    assert plain(found, "topic", *EPISODE) == [
+        ("other", "b0>b1", False, None, 1, 0, None),
+        ("t", "a", True, 1, 1, 0, None),
+        ("t", "a", True, 2, 2, 0, None),
+        ("t", "c", True, 2, 1, 0, None),
+        ("t", "d", False, None, 1, 0, None),
+        ("t", "e", True, 5, 5, 1, 3),
+    ]
+    judged = checks.routed(found).where("broken > 0")
+    assert plain(judged, "name", "broken", "text") == [
+        ("every_message_accounted_for", 1, "other to b0>b1 at b0: 1 without a subscription"),
+        ("every_message_accounted_for", 1, "t to c at b0: 2 came while it was subscribed, 1 went to it"),
+        ("no_delivery_without_subscription", 1, "t to d at b0: 1 without a subscription"),
+        ("publisher_order_kept", 1, "t to e at b0: 3 after a later one"),
+    ]
+
+
+def test_episodes_of_links(small: Small) -> None:
+    """A link gets what comes while it has an entry, but for what it brought; two entries (simple routing) are one
+    episode that ends with the second."""
+    found = balance.episodes(
+        moved(
+            small,
+            (1, "b0", "subscribed", "b0>b1", change()),
+            (2, "b0", "received", "b0>b1", message(1)),
+            (2, "b0", "received", "b0>b2", message(2)),
+            (2, "b0", "sent", "b0>b1", message(2)),
+            (3, "b0", "subscribed", "b0>b1", change()),
+            (4, "b0", "unsubscribed", "b0>b1", change()),
+            (5, "b0", "received", "p", message(3)),
+            (5, "b0", "queued", "b0>b1", message(3)),
+            (6, "b0", "unsubscribed", "b0>b1", change()),
+            (7, "b0", "received", "p", message(4)),
+        )
+    )
+    assert plain(found.where("client = 'b0>b1'"), *EPISODE[1:4]) == [(True, 2, 2)]
+    assert plain(checks.routed(found).where("broken > 0"), "text") == []
+
+
+def test_wildcards_lives_and_the_input_stage(small: Small) -> None:
+    """a has t/#, which matches t/1 and t/2. With a service at the input a message counts when it is served.
+
+    In b0's first life 1 is served and goes to a, 2 came and died with it; in the second life (from position 5 on) a is
+    subscribed again before 3 comes. What goes up a link to which everything goes is none of this.
+    """
+    rows = [
+        (0, "b0", "subscribed", "a", change("t/#")),
+        (1, "b0", "received", "p", message(1, "t/1")),
+        (2, "b0", "served", "p", message(1, "t/1")),
+        (2, "b0", "sent", "a", message(1, "t/1")),
+        (3, "b0", "received", "p", message(2, "t/2")),
+        (4, "b0", "started", None),
+        (4, "b0", "subscribed", "a", change("t/#")),
+        (5, "b0", "received", "p", message(3, "t/2")),
+        (6, "b0", "served", "p", message(3, "t/2")),
+        (6, "b0", "sent", "a", message(3, "t/2")),
+        (6, "b0", "sent", "b0>r", message(3, "t/2")),
+    ]
+    its = moved(small, *rows, lives=((0, "b0", 2, 4, 5, FOREVER),), routes="served")
+    spread = balance.with_wildcards(
+        its, small.table("run int, filter string, topics array<string>", (0, "t/#", ["t/1", "t/2"]))
+    )
+    always = small.table("run int, broker string, client string", (0, "b0", "b0>r"))
+    found = balance.episodes(balance.to_subscribers(spread, always))
+    # in each life an episode at each topic
+    assert plain(found, "topic", *EPISODE[:4]) == [
+        ("t/1", "a", True, 0, 0), ("t/1", "a", True, 1, 1), ("t/2", "a", True, 0, 0), ("t/2", "a", True, 1, 1),
+    ]  # fmt: skip
+
+
+def test_what_always_goes_up_and_what_crosses(small: Small) -> None:
+    """b1 gets 1 and 2 from clients and 3 from its parent; 2 goes up and is lost on the way, 1 does not go up.
+    b0 gets one that nobody sent on b2>b0; a repetition on b0>b1 is sent and received once."""
+    events = small.events(
+        (1, "b1", "received", "p", message(1)),
+        (2, "b1", "received", "p", message(2)),
+        (2, "b1", "queued", "b1>b0", message(2)),
+        (2, "b1", "sent", "b1>b0", message(2, flags=WAITED)),
+        (3, "b0", "received", "p", message(3)),
+        (3, "b0", "sent", "b0>b1", message(3)),
+        (3, "b0", "sent", "b0>b1", message(3, flags=DUPLICATE)),
+        (3, "b1", "received", "b1>b0", message(3)),
+        (4, "b0", "received", "b0>b2", message(4)),
+    )
+    counts = balance.per_client(events, small.table("run int, input string", (0, "received")))
+    ups = (0, "b1", "b1>b0"), (0, "b2", "b2>b0")
+    always = balance.always_balance(counts, small.table("run int, broker string, client string", *ups))
+    assert plain(always, "client", "expected", "routed") == [("b1>b0", 2, 1), ("b2>b0", 0, 0)]
+    judged = checks.sent_always(always).where("broken > 0")
+    assert plain(judged, "broken", "text") == [(1, "b1>b0: 2 should have gone there, 1 did")]
+    crossed = balance.crossings_balance(counts)
+    assert plain(crossed, "link", "sent", "received") == [
+        ("b0>b1", 1, 1), ("b0>b2", 0, 0), ("b1>b0", 1, 0), ("b2>b0", 0, 1)
+    ]  # fmt: skip
+    gone, extra = (1, "b1>b0: 1 sent, 0 received"), (1, "b2>b0: 0 sent, 1 received")
+    for struck, wanted in (((), [gone, extra]), (("b1>b0", "b2>b0"), [extra])):  # a fault takes, and does not give
+        links = small.table("run int, link string, is_struck boolean", *((0, it, True) for it in struck))
+        assert plain(checks.crossed(crossed, links).where("broken > 0"), "broken", "text") == wanted
+
+
+TREE = ((0, "b1", "b0", "b0>b1"), (0, "b2", "b1", "b1>b2"), (0, "b2", "b0", "b0>b1"))  # b2 below b1 below b0
+
+
+@pytest.mark.parametrize(
+    ("routing", "wrong"),
+    [
+        # identity wants one entry for f at b1>b2 and at b0>b1, and none for g
+        ("identity", [("b0", "b0>b1", "f", 2, 1), ("b0", "b0>b1", "g", 1, 0), ("b1", "b1>b2", "h", 0, 1)]),
+        # simple wants two for f at b1>b2 (a, c), three at b0>b1 (and d at b1), one for h at both
+        ("simple", [("b0", "b0>b1", "f", 2, 3), ("b0", "b0>b1", "g", 1, 0), ("b1", "b1>b2", "f", 1, 2),
+                    ("b1", "b1>b2", "h", 0, 1)]),
+        # flooding wants none at all
+        ("flooding", [("b0", "b0>b1", "f", 2, 0), ("b0", "b0>b1", "g", 1, 0), ("b0", "b0>b1", "h", 1, 0),
+                      ("b1", "b1>b2", "f", 1, 0)]),
+    ],
+)  # fmt: skip
+def test_entries_at_the_end(small: Small, routing: str, wrong: list[tuple[Any, ...]]) -> None:
+    """At the end b2 has f of a and c and h of a, b1 has f of d, b0 has g of e. b1 lives twice; what it had in its first life
+    is nothing."""
+    rows = [
+        (1, "b1", "subscribed", "b1>b2", change("old")),
+        (2, "b1", "started", None),
+        (3, "b2", "subscribed", "a", change("f")),
+        (3, "b2", "subscribed", "c", change("f")),
+        (3, "b2", "subscribed", "a", change("h")),
+        (3, "b2", "subscribed", "a", change("g")),
+        (4, "b2", "unsubscribed", "a", change("g")),
+        (4, "b1", "subscribed", "d", change("f")),
+        (4, "b0", "subscribed", "e", change("g")),
+        (5, "b1", "subscribed", "b1>b2", change("f")),  # right with identity
+        (5, "b0", "subscribed", "b0>b1", change("f")),
+        (5, "b0", "subscribed", "b0>b1", change("f")),
+        (5, "b0", "subscribed", "b0>b1", change("h")),  # but it is missing at b1
+        (5, "b0", "subscribed", "b0>b1", change("g")),  # was not taken back
+    ]
+    its = moved(small, *rows, lives=((0, "b1", 2, 2, 1, FOREVER),))
+    last = small.table("run int, broker string, last_life int", (0, "b1", 2))
+    ancestors = small.table(
+        "run int, below string, broker string, client string", *(TREE if routing != "flooding" else ())
+    )
+    is_simple = small.table("run int, is_simple boolean", (0, routing == "simple"))
+    final = entries.final_entries(its, last).persist()
+    found = entries.wrong_entries(final, ancestors, is_simple)
+    assert plain(found.where("there != wanted"), "broker", "client", "filter", "there", "wanted") == wrong
+    if routing == "identity":
+        assert plain(checks.tables(found).where("broken > 0"), "broken", "text") == [
+            (1, "b0: entry for f to b0>b1 is superfluous"), (1, "b0: entry for g to b0>b1 is superfluous"),
+            (1, "b1: entry for h to b1>b2 is missing"),
+        ]  # fmt: skip
+
+
+def test_never_entered(small: Small) -> None:
+    """Of what b1-pub was told to be taken, 2 never entered the tree; 3 was not acknowledged; peers are followed."""
+    passed = small.table(
+        "run int, client string, origin string, sequence bigint, acknowledged_ns bigint",
+        *((0, "b1-pub", "b1-pub", number, at) for number, at in ((1, 5), (2, 6), (3, None))), (0, "p", "p", 1, 7),
+    )  # fmt: skip
+    identified = small.table("run int, publisher string, number bigint", (0, "b1-pub", 1), (0, "b2-pub", 2))
+    peers = small.table("run int, id string", (0, "p"))
+    found = checks.never_entered(passed, identified, peers)
+    assert plain(found, "name", "checked", "broken", "text") == [
+        ("no_acknowledged_message_lost", 1, 0, None),
+        ("no_acknowledged_message_lost", 1, 1, "b1-pub 2 was acknowledged, and no broker has it"),
+    ]

@@ -1,0 +1,134 @@
+"""What crosses links and what is in tables, on frames of a few rows with results worked out by hand."""
+
+import pytest
+
+from analysis.transforms.links import link_cells
+from analysis.transforms.moments import bin_of, compared, within
+from analysis.transforms.tables import table_cells, table_changes
+from broker.log_record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, WAITED
+from tests.analysis.frames import LONG_AGO_S, S, Small, cells, plain
+
+
+def test_moments_find_their_interval(small: Small) -> None:
+    """Bins of 8 s: limits of intervals at limits of bins (8, 16), inside of bins (10), and before zero."""
+    intervals = small.intervals((LONG_AGO_S, 8, -1), (8, 10, 0), (10, 16, 1), (16, 40, -1))
+    moments = [-500, -0.5, 0, 7.999, 8, 9.999999999, 10, 15.999999999, 16, 39, 40, 41]
+    rows = small.table(
+        "run int, bin_ns bigint, time_ns bigint",
+        *((0, 8 * S, round(it * S)) for it in moments), (1, 8 * S, 9 * S),
+    )  # fmt: skip
+    found = plain(within(rows, intervals), "time_ns", "interval", "batch")
+    # from 40 on there is no interval, and the other run has none at all
+    wanted = [(-500, 0, -1), (-0.5, 0, -1), (0, 0, -1), (7.999, 0, -1), (8, 1, 0), (9.999999999, 1, 0), (10, 2, 1),
+              (15.999999999, 2, 1), (16, 3, -1), (39, 3, -1)]  # fmt: skip
+    assert found == [(round(time * S), interval, batch) for time, interval, batch in wanted]
+    assert plain(compared(intervals), "interval", "bin") == [(1, 1), (2, 1)]
+    bins = rows.where("run = 0").select(bin_of(rows["time_ns"], rows["bin_ns"]).alias("bin"))
+    assert plain(bins, "bin") == [(-1,), (-1,), (0,), (0,), (1,), (1,), (1,), (1,), (2,), (4,), (5,), (5,)]
+
+
+def test_link_cells(small: Small) -> None:
+    intervals = small.intervals((LONG_AGO_S, 10, -1), (10, 20, 0), (20, 25, 1), (25, 30, -1), (30, 35, 1))
+    found = link_cells(
+        small.events(
+            (5, "b1", "sent", "b1>b0"),  # in the warm-up
+            (10, "b1", "sent", "b1>b0"),
+            (11, "b1", "queued", "b1>b0"),  # waits, and is sent one second later
+            (12, "b1", "sent", "b1>b0", {"flags": WAITED | ADDITIONAL}),
+            (12, "b0", "sent", "b0>b1", {"flags": RETAIN}),
+            (13, "b0", "sent", "b0>b1", {"flags": DUPLICATE}),  # sent again
+            (13, "b0", "sent", "b0>b1", {"flags": REPLAY}),  # a retained one for a new subscription
+            (14, "b0", "sent", "c"),  # to a client
+            (14, "b0", "received", "b1>b0"),
+            (15, "b1", "link_subscribe", "b1>b0"),
+            (19.999, "b1", "link_unsubscribe", "b1>b0"),
+            (20, "b1", "link_refresh", "b1>b0"),
+            (21, "b1", "link_resync", "b1>b0"),  # outside of the rate of control
+            (21, "b1", "dropped", "b1>b0"),
+            (26, "b1", "sent", "b1>b0", {"flags": ADDITIONAL}),  # in a cut, all three
+            (27, "b1", "link_subscribe", "b1>b0"),
+            (29, "b0", "sent", "b0>b1"),
+            (30, "b0", "sent", "b0>b1"),
+            (35, "b0", "sent", "b0>b1"),  # after the end
+        ),
+        intervals,
+    )
+    # batch 0, of 10 s: up 2, down 1, control 2; batch 1, of 5 + 5 s: down 1, control 1
+    assert cells(found) == {
+        ("rate.notifications", "b1>b0", "0"): (2, 10), ("rate.control", "b1>b0", "0"): (2, 10),
+        ("rate.notifications", "b0>b1", "0"): (1, 10), ("rate.control", "b0>b1", "0"): (0, 10),
+        ("rate.notifications", "b1>b0", "1"): (0, 10), ("rate.control", "b1>b0", "1"): (1, 10),
+        ("rate.notifications", "b0>b1", "1"): (1, 10), ("rate.control", "b0>b1", "1"): (0, 10),
+        ("rate.notifications", "0"): (3, 10), ("rate.notifications", "1"): (1, 10),
+        ("rate.notifications.additional", "0"): (1, 10), ("rate.notifications.additional", "1"): (0, 10),
+        ("rate.control", "0"): (2, 10), ("rate.control", "1"): (1, 10),
+        ("rate.total", "0"): (5, 10), ("rate.total", "1"): (2, 10),
+    }  # fmt: skip
+
+
+def test_table_cells(small: Small) -> None:
+    """Sizes over time, batch 0 from 10 to 20, batch 1 from 20 to 24 and from 30 to 36, a restart of b1 at 32.
+
+    b0, remote:  1 from -5, 2 from 12, 1 from 15, 3 from 21 (in the cut 2 from 26), 2 to the end
+                 batch 0: 2*1 + 3*2 + 5*1 = 13; batch 1: 1*1 + 3*3 + 6*2 = 22
+    b0, local:   1 from 24 on, which is where a cut begins: 0 in batch 0; 6*1 in batch 1
+    b1, local:   2 from 0, empty at 32, 1 from 33 on: 10*2 = 20; 4*2 + 2*2 + 1*0 + 3*1 = 15
+    """
+    changes = small.events(
+        (-5, "b0", "subscribed", "b0>b1"),
+        (0, "b1", "subscribed", "c1"),
+        (0, "b1", "subscribed", "c2"),
+        (12, "b0", "subscribed", "b0>b1"),
+        (14, "b0", "sent", "b0>b1"),
+        (15, "b0", "unsubscribed", "b0>b1"),
+        (21, "b0", "subscribed", "b0>b1"),
+        (21, "b0", "subscribed", "b0>b1"),
+        (24, "b0", "subscribed", "c3"),
+        (26, "b0", "unsubscribed", "b0>b1"),
+        (33, "b1", "subscribed", "c1"),
+        (37, "b1", "subscribed", "c2"),  # after the end
+    )
+    found = table_cells(
+        table_changes(changes),
+        small.intervals(
+            (LONG_AGO_S, 10, -1), (10, 20, 0), (20, 24, 1), (24, 30, -1), (30, 32, 1), (32, 36, 1)
+        ),
+        small.table("run int, broker string", (0, "b0"), (0, "b1")),
+        small.table("run int, broker string, restarted_ns bigint", (0, "b1", 32 * S)),
+    )  # fmt: skip
+    remote, local = "table.remote_entries", "table.local_entries"
+    assert cells(found) == {
+        (remote, "b0", "0"): (13, 10), (remote, "b0", "1"): (22, 10),
+        (remote, "b1", "0"): (0, 10), (remote, "b1", "1"): (0, 10),
+        (local, "b0", "0"): (0, 10), (local, "b0", "1"): (6, 10),
+        (local, "b1", "0"): (20, 10), (local, "b1", "1"): (15, 10),
+        (remote, "0"): (13, 10), (remote, "1"): (22, 10),
+        (local, "0"): (20, 10), (local, "1"): (21, 10),
+    }  # fmt: skip
+
+
+def test_tables_of_two_runs_are_kept_apart(small: Small) -> None:
+    """A broker of the same name has 1 entry in one run, and from 3 s on 2 in the other; b0 of run 1 begins anew at 6."""
+    changes = small.events(
+        (0, "b0", "subscribed", "c"),
+        (3, "b0", "subscribed", "c", {"run": 1}),
+        (3, "b0", "subscribed", "d", {"run": 1}),
+    )
+    found = table_cells(
+        table_changes(changes),
+        small.intervals((LONG_AGO_S, 0, -1), (0, 6, 0), (6, 12, 1), runs=(0, 1)),
+        small.table("run int, broker string", (0, "b0"), (1, "b0")),
+        small.table("run int, broker string, restarted_ns bigint", (1, "b0", 6 * S)),
+    )
+    rows = plain(found.where("metric = 'table.local_entries' and first = 'b0'"), "run", "unit", "x")
+    assert rows == [(0, 0, 6), (0, 1, 6), (1, 0, 6), (1, 1, 0)]
+
+
+@pytest.mark.parametrize("weeks", [12])
+def test_moments_of_long_runs_are_exact(small: Small, weeks: int) -> None:
+    """A nanosecond before and at the limit of a bin, after weeks of model time."""
+    bin_ns = weeks * 7 * 24 * 3600 * S // 128
+    moments = [127 * bin_ns - 1, 127 * bin_ns, 127 * bin_ns + 1]
+    rows = small.table("time_ns bigint, bin_ns bigint", *((it, bin_ns) for it in moments))
+    found = rows.select("time_ns", bin_of(rows["time_ns"], rows["bin_ns"]).alias("bin"))
+    assert plain(found, "time_ns", "bin") == list(zip(moments, (126, 127, 127), strict=True))

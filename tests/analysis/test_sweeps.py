@@ -1,0 +1,76 @@
+"""A sweep that is killed goes on where it was; its points are analysed together."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from orchestrator.run_directory import is_finished
+from tests.analysis.commands import Commands, run_only
+from tests.broker.running import COMMAND, until
+
+TEXT = """
+scenario: 1
+name: swept
+clock: {measure: 5s}
+topology: {tree: star, brokers: 3}
+classes: 2
+subscriptions: {mean_active: 6, lifetime: {mean: 2s}}
+publications: {rate: 10/s}
+sweep:
+  - {clock.measure: 5s, routing: identity}
+  - {clock.measure: 4000s, routing: flooding, publications.rate: 5/s}
+  - {clock.measure: 10s, routing: simple}
+"""
+
+
+def killed_after_the_first_point(folder: Path) -> Path:
+    (folder / "s.yaml").write_text(TEXT)
+    process = subprocess.Popen(
+        [COMMAND, "run", "s.yaml", "--no-analyse"], cwd=folder, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    points = folder / "runs/latest/points"
+    try:
+        until(lambda: is_finished(points / "0") and (points / "1/run.json").exists(), "the end of the first point")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return (folder / "runs/latest").resolve()
+
+
+def test_killed_sweep_goes_on(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = killed_after_the_first_point(tmp_path)
+    assert not is_finished(folder)
+    assert is_finished(folder / "points/0")
+    assert not is_finished(folder / "points/1")
+    command = Commands(spark, capfd)
+    assert command("analyse", folder).code == 2  # not yet
+    before = {it: it.stat().st_mtime_ns for it in (folder / "points/0").rglob("*")}
+    assert run_only(tmp_path, TEXT).resolve() == folder
+    assert {it: it.stat().st_mtime_ns for it in (folder / "points/0").rglob("*")} == before
+    assert is_finished(folder)
+    assert all(is_finished(folder / "points" / str(it)) for it in range(3))
+    assert not any(folder.rglob("raw"))
+    assert run_only(tmp_path, TEXT.replace("4000s", "20s")).resolve() != folder  # another experiment
+
+    folder = (tmp_path / "runs/latest").resolve()
+    said = command("analyse", folder, "--json")
+    told = said.json
+    assert [it["at"]["routing"] for it in told["points"]] == ["identity", "flooding", "simple"]
+    assert [it["model_seconds"] for it in told["points"]] == [5, 20, 10]
+    for point in told["points"]:
+        assert [row["metric"] for row in point["metrics"]][:2] == ["table.remote_entries", "table.local_entries"]
+        assert all(not row["labels"] for row in point["metrics"])
+        assert all(it["holds"] for it in point["invariants"])
+    flooding = {row["metric"]: row for row in told["points"][1]["metrics"]}
+    assert (flooding["rate.control"]["measured"], flooding["rate.control"]["verdict"]) == (0, "agrees")
+    assert said.code == (0 if told["agrees"] else 1)
+    assert json.loads((folder / "analysis/summary.json").read_text()) == told
+    detail = (folder / "analysis/compared.csv").read_text().splitlines()
+    assert detail[0].startswith("point,metric,labels,unit,predicted,measured")
+    assert {line.split(",")[0] for line in detail[1:]} == {"0", "1", "2"}
