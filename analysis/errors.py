@@ -7,3 +7,7 @@ class RunError(ValueError):
 
 class SparkError(RuntimeError):
     """Spark cannot be started, or cannot do its work; one sentence says why."""
+
+
+class MasterError(ValueError):
+    """What was given as the master of a Spark cluster is none; the text says what is allowed."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from analysis.errors import RunError, SparkError
+from analysis.errors import MasterError, RunError, SparkError
+from analysis.jobs.cluster import check_master
 from orchestrator import shipped
 from orchestrator.java import JavaError, need_java
 from orchestrator.scenario import ScenarioError, load, schema
@@ -58,7 +59,7 @@ def main() -> NoReturn:
 def dispatch(arguments: list[str]) -> int:
     try:
         return int(app(arguments or ["--help"], prog_name="brokerbed", standalone_mode=False) or 0)
-    except (ScenarioError, BadInputError, RunError) as error:
+    except (ScenarioError, BadInputError, MasterError, RunError) as error:
         print(error if isinstance(error, ScenarioError) else f"brokerbed: {error}", file=sys.stderr)
         return BAD_INPUT
     except (SparkError, JavaError) as error:
@@ -144,6 +145,8 @@ def run(
     experiment = load(shipped.find(file))
     if not no_analyse:
         need_java()  # before anything is run that could not be analysed
+    if master is not None:
+        check_master(master)
     spread = None if master is None else partial(_spread, master, verbose)
     with present.progress(f"{experiment.name} on {on}") as progress:
         folder = run_experiment(experiment, seed, seeds, out, progress, spread, present.tell)

@@ -14,13 +14,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Event, Thread
 
+from analysis.errors import SparkError
 from analysis.log_reader import write_parquet
 from orchestrator import run_directory
 from orchestrator.scenario import Experiment, Scenario
 from orchestrator.simulator.simulation import Simulation
 
 VIRTUAL = "virtual"
+WATCH_S = 1.0  # between two looks at what others have finished
+SEEN_S_MAX = 60.0  # until shared storage shows what another machine has written (NFS remembers for up to that)
 Progress = Callable[[float], None]  # the part that is done, 0 to 1
 
 
@@ -62,11 +66,45 @@ def run(
     if not is_new:
         tell(f"going on with {folder}: {len(tasks) - len(left)} of {len(tasks)} runs are done")
     if spread is not None and left:
-        spread(left, run_task)
+        with _watching(left, len(tasks), progress):
+            spread(left, run_task)
+        _await_all(left)
     elif left:
         _run_on_all_cores(left, len(tasks), progress)
     run_directory.describe_all(folder, points[0], VIRTUAL, len(experiment.points), seeds)
     return folder
+
+
+@contextmanager
+def _watching(tasks: list[Task], total: int, progress: Progress) -> Iterator[None]:
+    """Tells of the progress that others make: a run is done when its run.json says so."""
+    is_over = Event()
+
+    def watch() -> None:
+        left = tasks
+        while not is_over.wait(WATCH_S):
+            left = [task for task in left if not run_directory.is_finished(task.folder)]
+            progress(1 - len(left) / total)
+
+    watcher = Thread(target=watch, name="progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watcher.join()
+
+
+def _await_all(tasks: list[Task]) -> None:
+    """What other machines have written is seen here, too, if they and we share the storage."""
+    end = time.monotonic() + SEEN_S_MAX
+    while left := [task for task in tasks if not run_directory.is_finished(task.folder)]:
+        if time.monotonic() > end:
+            raise SparkError(
+                f"{left[0].folder.absolute()}: the workers did this run, and it is not here: run directories (--out)"
+                " must be on storage that all machines see under the same path"
+            )
+        time.sleep(WATCH_S)
 
 
 def _tasks(experiment: Experiment, points: list[Scenario], seeds: int, folder: Path) -> list[Task]:
@@ -125,7 +163,8 @@ def _run_in_worker(task: Task) -> bool:
 
 def run_task(task: Task, progress: Progress = lambda _: None) -> None:
     scenario, folder = task.scenario, task.folder
-    shutil.rmtree(folder / "log", ignore_errors=True)  # of a run that was interrupted
+    for part in ("log", "raw"):  # of a run that was interrupted or killed
+        shutil.rmtree(folder / part, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     started, begun = time.time(), time.monotonic()
     run_directory.describe(folder, scenario, VIRTUAL, started, None)

@@ -32,7 +32,7 @@ class Frames:
     def logged(self) -> DataFrame:
         """Every row of every log, with its run and its broker."""
         schema = ", ".join(f"{it.name} {DDL[str(it.type)]}" for it in STORED)
-        folders = [_escaped(str((run.folder / "log").resolve())) for run in self.finished.runs]
+        folders = [f"file:{_escaped(str((run.folder / 'log').resolve()))}" for run in self.finished.runs]
         rows = self.spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*folders)
         known = {
             part.file.resolve(): (run.number, part.broker, bin_ns_of(run))

@@ -1,24 +1,31 @@
 """The Spark session: the only place that starts one. Its chatter goes to a file that nobody sees unless it fails."""
 
+import logging
 import os
+import re
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import IO
 
 import pyspark
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from analysis.errors import SparkError
+from analysis.jobs.cluster import await_executors, check_master, is_local, prepare
 from orchestrator.java import need_java
 
 LOCAL = "local[*]"
 DRIVER_MEMORY = "2g"  # of the Java heap; sorts and joins that do not fit spill to disk
 ROWS_PER_PARTITION = 1_000_000
 PARTITIONS_MIN, PARTITIONS_MAX = 4, 2000
+TRACEBACK = "Traceback (most recent call last):"
 WORDS_SHOWN = 300  # of what Spark said before it failed
 SMALL_ROWS = 5_000_000  # up to here Java's best compiler costs more than it gives
 ARCHIVE = Path(sys.prefix) / f"spark-{pyspark.__version__}.jsa"  # Spark's classes as Java has them in memory
@@ -31,17 +38,19 @@ def session(
     """A session for logs of about so many rows; ended on leaving. With `archive` its classes are kept there."""
     java = need_java()
     os.environ["JAVA_HOME"] = str(java.executable.resolve().parents[1])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of it, and listens elsewhere
+    master = master or LOCAL
+    check_master(master)
+    prepare(master)
     partitions = min(PARTITIONS_MAX, max(PARTITIONS_MIN, rows // ROWS_PER_PARTITION))
     builder: SparkSession.Builder = SparkSession.builder
     options = {
-        "spark.master": master or LOCAL,
+        "spark.master": master,
         "spark.app.name": "brokerbed",
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.ui.enabled": "false",
         "spark.driver.extraJavaOptions": _java_options(rows, archive),
         "spark.ui.showConsoleProgress": "false",
+        "spark.speculation": "false",  # two tasks for one run would write into one folder
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.session.timeZone": "UTC",
@@ -51,17 +60,21 @@ def session(
     }
     for key, value in options.items():
         builder = builder.config(key, value)
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as said, _own_interrupts():
         with _stderr_to(said, not verbose):
             try:
                 spark = builder.getOrCreate()
             except Exception as error:  # noqa: BLE001  # whatever the Java side has to say
-                raise SparkError(f"Spark does not start on {master or LOCAL}: {_reason(error, said)}") from None
+                raise SparkError(f"Spark does not start on {master}: {_reason(error, said)}") from None
+        if current_thread() is main_thread():
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own trips over what it interrupts
         spark.sparkContext.setLogLevel("WARN" if verbose else "OFF")
         try:
+            if not is_local(master):
+                await_executors(spark, master)
             yield spark
-        except PySparkException as error:
-            raise SparkError(f"Spark failed: {_first_line(str(error))}") from error
+        except (PySparkException, Py4JError) as error:
+            raise SparkError(f"Spark failed: {_cause(str(error))}") from error
         finally:
             spark.stop()
 
@@ -75,6 +88,19 @@ def _java_options(rows: int, archive: Path | None) -> str:
     elif ARCHIVE.exists():
         options.append(f"-XX:SharedArchiveFile={ARCHIVE}")
     return " ".join(options)
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Ctrl-C is what it was before, also while Spark works; the bridge to Java does not tell of it."""
+    handler = signal.getsignal(signal.SIGINT)
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+        if current_thread() is main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
@@ -95,8 +121,20 @@ def _stderr_to(file: IO[str], wanted: bool) -> Iterator[None]:
 
 def _reason(error: Exception, said: IO[str]) -> str:
     said.seek(0)
-    lines = [line for line in said.read().splitlines() if "rror" in line or "xception" in line]
+    text = said.read()
+    if logged := re.search(r" ERROR \S+: (.+)", text):
+        return logged[1][:WORDS_SHOWN]
+    lines = [line for line in text.splitlines() if "rror" in line or "xception" in line]
     return (lines[-1] if lines else _first_line(str(error)))[-WORDS_SHOWN:]
+
+
+def _cause(text: str) -> str:
+    """Of an error of a Python worker its last line, of others the first."""
+    _, found, trace = text.rpartition(TRACEBACK)
+    if not found:
+        return _first_line(text)
+    lines = trace.partition("\n\tat ")[0].strip().splitlines()
+    return lines[-1][:WORDS_SHOWN] if lines else _first_line(text)
 
 
 def _first_line(text: str) -> str:
