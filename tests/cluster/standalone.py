@@ -66,7 +66,7 @@ class Daemon:
             "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
         }  # fmt: skip
         places = "-h", "127.0.0.1", "-p", "0", "--webui-port", "0"
-        command = [*DIES_WITH_US, SPARK / "bin" / "spark-class", kind, *places, *options]
+        command = [*DIES_WITH_US, str(SPARK / "bin" / "spark-class"), kind, *places, *options]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
