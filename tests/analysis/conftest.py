@@ -10,7 +10,7 @@ from tests.analysis.frames import Small
 from tests.analysis.real import Real, real_run
 
 FOR_SMALL_FRAMES = {
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",  # there is nothing to adapt to, and each step costs a plan
 }
 

@@ -23,7 +23,7 @@ subscriptions: {mean_active: 6, lifetime: {mean: 2s}}
 publications: {rate: 10/s}
 sweep:
   - {clock.measure: 5s, routing: identity}
-  - {clock.measure: 4000s, routing: flooding, publications.rate: 5/s}
+  - {clock.measure: 2000s, routing: flooding, publications.rate: 5/s}
   - {clock.measure: 10s, routing: simple}
 """
 
@@ -56,7 +56,7 @@ def test_killed_sweep_goes_on(spark: SparkSession, tmp_path: Path, capfd: pytest
     assert is_finished(folder)
     assert all(is_finished(folder / "points" / str(it)) for it in range(3))
     assert not any(folder.rglob("raw"))
-    assert run_only(tmp_path, TEXT.replace("4000s", "20s")).resolve() != folder  # another experiment
+    assert run_only(tmp_path, TEXT.replace("2000s", "20s")).resolve() != folder  # another experiment
 
     folder = (tmp_path / "runs/latest").resolve()
     said = command("analyse", folder, "--json")
