@@ -47,6 +47,7 @@ bench: setup ## benchmarks: figures and ratios, nothing is asserted
 	$(BIN)/python -m bench.durable_speed
 	$(BIN)/python -m bench.simulator_speed
 	$(BIN)/python -m bench.broker_memory
+	$(BIN)/python -m bench.analysis_speed
 
 fault-campaign: setup ## 1000 random fault schedules on simulated networks (half a minute)
 	$(BIN)/python -m tests.virtual.campaign

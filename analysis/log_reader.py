@@ -6,6 +6,7 @@ per message and one `sent` row per message and receiver.
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ _NUMPY = {"q": "<i8", "i": "<i4", "B": "u1"}
 DTYPE = np.dtype([(name, _NUMPY[code]) for name, code in FIELDS])
 assert DTYPE.itemsize == RECORD.size
 CLIENTS = "clients"  # the log of the testbed's own clients
-RECORDS_MAX = 500_000  # read at a time; a record may stand for many events
+RECORDS_MAX = 500_000  # read at a time
+ROWS_MAX = 1_000_000  # spelt out at a time, but for those of the last record: a record may stand for many
 
 
 EVENT_NAMES = [Kind(number).name.lower() if number in set(Kind) else "" for number in range(256)]
@@ -27,6 +29,27 @@ EVENT_NAMES = [Kind(number).name.lower() if number in set(Kind) else "" for numb
 
 class LogError(ValueError):
     """The files are no log of a broker; the text says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The receivers of all routes one after the other, and where those of each begin and end."""
+
+    receivers: np.ndarray
+    limits: np.ndarray
+
+    @classmethod
+    def made_of(cls, routes: dict[int, list[int]]) -> "Routes":
+        known = [routes.get(number, []) for number in range(max(routes, default=-1) + 1)]
+        limits = np.cumsum([0, *map(len, known), 0])  # the last one is empty: for routes that the names do not have
+        return cls(np.array([it for to in known for it in to], dtype=np.int64), limits)
+
+    def of(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the receivers of each record begin, and how many there are."""
+        last = len(self.limits) - 2
+        is_known = (records["kind"] == Kind.ROUTED) & (records["route"] >= 0) & (records["route"] < last)
+        places = np.where(is_known, records["route"], last)
+        return self.limits[places], self.limits[places + 1] - self.limits[places]
 
 
 def read(folder: Path, broker: str) -> pa.Table:
@@ -41,13 +64,14 @@ def tables(folder: Path, broker: str, records_max: int = RECORDS_MAX) -> Iterato
         names, routes = _names(folder / NAMES_FILE.format(life))
         lookup = pa.array([*names, None], pa.string())  # the last one for "there is none"
         for records in _records(folder / RECORDS_FILE.format(life), records_max):
-            table = _table(records, lookup, routes, broker, position)
-            position += len(table)
-            yield table
+            for piece in _pieces(records, routes):
+                table = _table(piece, lookup, routes, broker, position)
+                position += len(table)
+                yield table
         life += 1
 
 
-def _table(records: np.ndarray, lookup: pa.Array, routes: dict[int, list[int]], broker: str, position: int) -> pa.Table:
+def _table(records: np.ndarray, lookup: pa.Array, routes: Routes, broker: str, position: int) -> pa.Table:
     spelt, clients = _spelt_out(records, routes)
 
     def names_of(numbers: np.ndarray) -> pa.Array:
@@ -97,7 +121,7 @@ def _records(file: Path, records_max: int) -> Iterator[np.ndarray]:
         raise LogError(f"{file}: {error.strerror}") from None
 
 
-def _names(file: Path) -> tuple[list[str], dict[int, list[int]]]:
+def _names(file: Path) -> tuple[list[str], Routes]:
     names: list[str] = []
     routes: dict[int, list[int]] = {}
     try:
@@ -115,36 +139,29 @@ def _names(file: Path) -> tuple[list[str], dict[int, list[int]]]:
             if number == len(lines):
                 break  # the last line of a broker that was killed
             raise LogError(f"{file}: line {number} is not an entry of the log's names") from None
-    return names, routes
+    return names, Routes.made_of(routes)
 
 
-def _spelt_out(records: np.ndarray, routes: dict[int, list[int]]) -> tuple[np.ndarray, np.ndarray]:
+def _pieces(records: np.ndarray, routes: Routes) -> list[np.ndarray]:
+    """Such that none stands for many more than ROWS_MAX rows."""
+    rows = np.cumsum(records["count"] * (1 + routes.of(records)[1]))
+    return np.split(records, np.flatnonzero(np.diff(rows // ROWS_MAX)) + 1)
+
+
+def _spelt_out(records: np.ndarray, routes: Routes) -> tuple[np.ndarray, np.ndarray]:
     """One row per event, and the client of each row."""
-    is_routed = records["kind"] == Kind.ROUTED
-    receivers = np.zeros(len(records), dtype=np.int64)
-    receivers[is_routed] = [len(_receivers(record, routes)) for record in records[is_routed]]
-    count = records["count"].astype(np.int64)
-    rows = np.where(is_routed, count * (1 + receivers), count)
-    spelt = np.repeat(records, rows)
+    first, receivers = routes.of(records)
+    rows = records["count"] * (1 + receivers)
+    record = np.repeat(np.arange(len(records)), rows)
+    message, column = np.divmod(np.arange(len(record)) - np.repeat(np.cumsum(rows) - rows, rows), 1 + receivers[record])
+    spelt = records[record]
     clients = spelt["subject"].astype(np.int64)
-    starts = np.concatenate(([0], np.cumsum(rows)[:-1])) if len(rows) else np.zeros(0, dtype=np.int64)
-    for position in np.flatnonzero((count > 1) | is_routed):
-        start, n = int(starts[position]), int(count[position])
-        to = _receivers(records[position], routes) if is_routed[position] else []
-        width = 1 + len(to)
-        block = slice(start, start + n * width)
-        spelt["sequence"][block] += np.repeat(np.arange(n), width)
-        spelt["count"][block] = 1
-        if is_routed[position]:
-            spelt["flags"][block] &= ~np.uint8(NOT_BACK)
-            spelt["kind"][block] = np.tile([Kind.RECEIVED] + [Kind.SENT] * len(to), n)
-            clients[block] = np.tile([int(records["subject"][position]), *to], n)
-    return spelt, clients
-
-
-def _receivers(record: np.void, routes: dict[int, list[int]]) -> list[int]:
-    to = routes.get(int(record["route"]), [])
-    if record["flags"] & NOT_BACK:
-        sender = int(record["subject"])
-        return [number for number in to if number != sender]
-    return to
+    to = np.flatnonzero(column)
+    clients[to] = routes.receivers[first[record[to]] + column[to] - 1]
+    is_back = (column > 0) & (spelt["flags"] & NOT_BACK > 0) & (clients == spelt["subject"])
+    spelt["sequence"] += message
+    spelt["count"] = 1
+    of_routed = spelt["kind"] == Kind.ROUTED
+    spelt["flags"][of_routed] &= ~np.uint8(NOT_BACK)
+    spelt["kind"][of_routed] = np.where(column[of_routed] > 0, Kind.SENT, Kind.RECEIVED)
+    return spelt[~is_back], clients[~is_back]

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from analysis.log_reader import CLIENTS
@@ -29,32 +29,43 @@ class Frames:
     finished: Finished
 
     @cached_property
-    def logged(self) -> DataFrame:
-        """Every row of every log, with its run and its broker."""
+    def _stored(self) -> DataFrame:
+        """Every row of every log, with its file."""
         schema = ", ".join(f"{it.name} {DDL[str(it.type)]}" for it in STORED)
         folders = [f"file:{_escaped(str((run.folder / 'log').resolve()))}" for run in self.finished.runs]
         rows = self.spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*folders)
+        return rows.select("*", "_metadata.file_path")
+
+    @cached_property
+    def _files(self) -> DataFrame:
+        """Of each file its run and its broker."""
         known = {
             part.file.resolve(): (run.number, part.broker, bin_ns_of(run))
             for run in self.finished.runs
             for part in run.parts
         }
         files = []
-        for uri in rows.inputFiles():
+        for uri in self._stored.inputFiles():
             path = uri.removeprefix("file://")
             files.append((f"file:{path}", *known[Path(unquote(path))]))
-        table = self.table(files, "file_path string, run int, broker string, bin_ns bigint")
-        placed = rows.select("*", "_metadata.file_path").join(F.broadcast(table), "file_path")
-        return placed.drop("file_path")
+        return self.table(files, "file_path string, run int, broker string, bin_ns bigint")
+
+    @cached_property
+    def logged(self) -> DataFrame:
+        """Every row of every log, with its run and its broker."""
+        return self._placed(self._stored)
 
     @cached_property
     def events(self) -> DataFrame:
         """What brokers logged."""
-        return self.logged.where(~F.col("broker").startswith(CLIENTS))
+        return self._placed(self._stored.where(~_is_of_clients()))
 
     @cached_property
     def clients(self) -> DataFrame:
-        return self.logged.where(F.col("broker").startswith(CLIENTS))
+        return self._placed(self._stored.where(_is_of_clients()))
+
+    def _placed(self, rows: DataFrame) -> DataFrame:
+        return rows.join(F.broadcast(self._files), "file_path").drop("file_path")
 
     def table(self, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:
         """A small table of our own."""
@@ -245,6 +256,11 @@ def _peers_of(scenario: Scenario, copy: int) -> list[tuple[str, str, bool]]:
 def peer_batches_of(scenario: Scenario, runs: int) -> int:
     """Into how many batches the time of each copy is cut: as few as give BATCHES units over all copies and runs."""
     return max(1, -(-BATCHES // (scenario.copies * runs)))
+
+
+def _is_of_clients() -> Column:
+    """By the file's name, so that Spark opens no other."""
+    return F.col("file_path").rlike(f"/broker={CLIENTS}[^/]*/[^/]*$")
 
 
 def _escaped(path: str) -> str:

@@ -1,0 +1,56 @@
+"""`python -m bench.measured_by_spark measures|everything RUN_DIR`: the product's own job on two cores."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import functions as F
+
+from analysis.jobs.analyse import _analysis
+from analysis.jobs.frames import Frames
+from analysis.jobs.measure import Facts, cells, measure
+from analysis.jobs.session import session
+from analysis.runs import find
+from analysis.windows import BATCHES
+from bench.taken import Means, Taken, cpu_s, peak_bytes
+
+MASTER = "local[2]"
+DELAY = "delay.end_to_end"
+
+
+def taken(folder: Path, is_everything: bool) -> Taken:
+    begun = time.monotonic()
+    finished = find(folder)
+    with session(MASTER, finished.runs[0].rows) as spark:
+        pids = os.getpid(), SparkContext._gateway.proc.pid  # type: ignore[union-attr]
+        started, before_s = time.monotonic(), sum(map(cpu_s, pids))
+        facts = Facts(Frames(spark, finished))
+        means: Means = {}
+        if is_everything:
+            _analysis(facts)
+        else:
+            means = _measures(facts)
+        ended = time.monotonic()
+        cpu = sum(map(cpu_s, pids)) - before_s
+        return Taken(ended - started, started - begun, cpu, sum(map(peak_bytes, pids)), means=means)
+
+
+def _measures(facts: Facts) -> Means:
+    """Every row with its interval is worked out; told are the headline rows, and their batches."""
+    timed, counted = cells(facts)
+    assert counted is not None
+    found = measure(facts, timed, counted)
+    kept = timed.where(F.col("first") == "").unionByName(counted.where(F.col("metric") == DELAY))
+    sums = kept.groupBy("metric", "batch").agg((F.sum("x") / F.sum("n")).alias("mean"))
+    batches = {(metric, batch): mean for metric, batch, mean in sums.collect()}
+    return {
+        metric: [it.value, *(batches.get((metric, number), 0.0) for number in range(BATCHES))]
+        for (_, metric, labels), it in found.items()
+        if not labels or metric == DELAY
+    }
+
+
+if __name__ == "__main__":
+    taken(Path(sys.argv[2]), sys.argv[1] == "everything").tell()
