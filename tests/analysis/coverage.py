@@ -20,7 +20,7 @@ BETWEEN = (0.92, 0.98)
 TEXT = """
 scenario: 1
 name: coverage
-clock: {{warmup: 10s, measure: 300s}}
+clock: {{warmup: 10s, measure: 400s}}
 topology: {{tree: star, brokers: 3}}
 classes: 4
 subscriptions: {{mean_active: 6, lifetime: {{mean: 1s}}}}

@@ -14,7 +14,7 @@ CELL = "run int, point int, metric string, first string, second string, unit str
 
 
 def cell(metric: str, unit: Any, x: float, n: float, run: int = 0) -> tuple[Any, ...]:
-    return run, 0, metric, "", "", str(unit), 0, float(x), float(n)
+    return run, 0, metric, "", "", str(unit), int(unit), float(x), float(n)
 
 
 def found(sums: DataFrame) -> dict[str, tuple[Any, ...]]:
@@ -42,6 +42,22 @@ def test_batches_of_equal_time_give_the_textbook_interval(small: Small) -> None:
         rates = values / 3
         low, high = stats.t.interval(0.95, 19, loc=rates.mean(), scale=stats.sem(rates))
         assert got[name] == (pytest.approx(rates.mean()), pytest.approx(low), pytest.approx(high), 20)
+
+
+def test_batches_that_are_alike_have_a_wider_interval(small: Small) -> None:
+    """An autoregressive process, with a coefficient of 0.8: its mean scatters as if there were nine times fewer batches."""
+    rng, values = np.random.default_rng(4), [10.0]
+    for noise in rng.normal(0, 1, 19):
+        values.append(10 + 0.8 * (values[-1] - 10) + noise)
+    x = np.array(values)
+    around = x - x.mean()
+    likeness = (around[:-1] * around[1:]).sum() / (around**2).sum()
+    assert likeness > 2 / np.sqrt(20)
+    half = stats.t(19).ppf(0.975) * stats.sem(x) * np.sqrt((1 + likeness) / (1 - likeness))
+    exposures = small.table("point int, units bigint, sn double, snn double", (0, 20, 40.0, 80.0))
+    rows = [cell("alike", unit, 2 * value, 2) for unit, value in enumerate(x)]
+    got = found(sums_by_exposure(small.table(CELL, *rows), exposures))["alike"]
+    assert got == (pytest.approx(x.mean()), pytest.approx(x.mean() - half), pytest.approx(x.mean() + half), 20)
 
 
 def test_units_of_unequal_size(small: Small) -> None:
