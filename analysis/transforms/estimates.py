@@ -4,9 +4,9 @@ The measured value is the ratio of sums R = sum(x) / sum(n) over units that hard
 time, copies of the peers, runs with other seeds). Its variance is that of the residuals x - R n, and the interval is
 Student's with as many degrees of freedom as there are units but one.
 
-Batches of time that are too short depend on one another, and their scatter tells too little. If successive ones are alike
-by more than chance, the variance is that of a first-order autoregressive process, so that the interval is as wide as it
-has to be.
+Batches of time that are too short depend on one another, and their scatter tells too little. If successive ones are
+alike by more than chance, the variance is that of a first-order autoregressive process, so that the interval is as wide
+as it has to be.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -72,7 +72,7 @@ def _inflation(value: Column, residuals: Column) -> Column:
     """Of the variance, by the likeness of successive batches: the sum of the products of their residuals."""
     pairs = F.col("snn") * (BATCHES - 1) / BATCHES
     lagged = F.col("next") - value * (2 * F.col("sxn") - F.col("edges")) + value * value * pairs
-    likeness = F.least(lagged / residuals, F.lit(LIKENESS_MAX))
+    likeness = F.least(F.coalesce(lagged / residuals, F.lit(0.0)), F.lit(LIKENESS_MAX))
     is_too_alike = (residuals > 0) & (likeness > 2 / F.sqrt(F.col("units")))
     return F.when(is_too_alike, (1 + likeness) / (1 - likeness)).otherwise(F.lit(1.0))
 

@@ -32,7 +32,9 @@ def judged(
     frames = Frames(spark, replace(real.finished, runs=runs))
     more = [{"run": number, "bin_ns": bin_ns_of(run)} for number in range(len(damages))]
     rows = [row | more[number] for number, it in enumerate(damages) for row in it.rows]
-    vars(frames)["logged"] = small.stored(rows, folder / "damaged.parquet")  # instead of the files
+    logged = small.stored(rows, folder / "damaged.parquet")  # instead of the files
+    is_of_clients = logged["broker"] == "clients"
+    vars(frames).update(logged=logged, events=logged.where(~is_of_clients), clients=logged.where(is_of_clients))
     found = judge(Facts(frames))
     return {it.name: {one.name: one for one in found[number]} for number, it in enumerate(damages)}
 
