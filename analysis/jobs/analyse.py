@@ -112,13 +112,13 @@ def analyse(
 
 def _analysis(facts: Facts) -> Analysis:
     finished = facts.frames.finished
-    _ = facts.times, facts.fates, facts.lives  # what several jobs need is found before they begin
-    timed, counted = cells(facts)
-    with ThreadPoolExecutor(3) as pool:  # small logs keep no core busy by themselves
-        measuring = pool.submit(measure, facts, timed, counted)
+    _ = facts.lives, facts.passed  # what both sides need is found before they begin
+    with ThreadPoolExecutor(2) as pool:  # small logs keep no core busy by themselves
         judging = pool.submit(judge, facts)
+        timed, counted = cells(facts)
         auditing = pool.submit(audit, facts, timed, counted)
-        measured, invariants, assumptions = measuring.result(), judging.result(), auditing.result()
+        measured = measure(facts, timed, counted)
+        invariants, assumptions = judging.result(), auditing.result()
     points = []
     for number in range(len(finished.experiment.points)):
         runs = tuple(finished.of_point(number))

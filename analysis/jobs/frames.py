@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from analysis.log_reader import CLIENTS
@@ -21,6 +21,8 @@ from orchestrator.scenario import Scenario, class_topic, is_wildcard, matches
 BINS = 128  # per run: moments find their interval by a look at one of these
 DDL = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "string": "string", "bool": "boolean"}
 NS_PER_S = 1_000_000_000
+FEW_RUNS = 16  # each a scan of its own; more would make plans too long
+_STORED_DDL = ", ".join(f"{it.name} {DDL[str(it.type)]}" for it in STORED)
 
 
 @dataclass(frozen=True)
@@ -29,43 +31,45 @@ class Frames:
     finished: Finished
 
     @cached_property
-    def _stored(self) -> DataFrame:
-        """Every row of every log, with its file."""
-        schema = ", ".join(f"{it.name} {DDL[str(it.type)]}" for it in STORED)
-        folders = [f"file:{_escaped(str((run.folder / 'log').resolve()))}" for run in self.finished.runs]
-        rows = self.spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*folders)
-        return rows.select("*", "_metadata.file_path")
+    def logged(self) -> DataFrame:
+        """Every row of every log, with its run and its broker."""
+        return self._in_few if len(self.finished.runs) <= FEW_RUNS else self._in_many
 
     @cached_property
-    def _files(self) -> DataFrame:
-        """Of each file its run and its broker."""
+    def _in_few(self) -> DataFrame:
+        """A scan for each run: its broker is in the path of a file, and costs nothing."""
+        parts = []
+        for run in self.finished.runs:
+            log = f"file:{_escaped(str((run.folder / 'log').resolve()))}"
+            rows = self.spark.read.schema(f"{_STORED_DDL}, broker string").parquet(log)
+            parts.append(rows.withColumns({"run": F.lit(run.number), "bin_ns": F.lit(bin_ns_of(run)).cast("long")}))
+        return reduce(DataFrame.unionByName, parts)
+
+    @cached_property
+    def _in_many(self) -> DataFrame:
+        """One scan of all: run and broker by a look at the name of the file, row by row."""
+        folders = [f"file:{_escaped(str((run.folder / 'log').resolve()))}" for run in self.finished.runs]
+        rows = self.spark.read.schema(_STORED_DDL).option("recursiveFileLookup", "true").parquet(*folders)
         known = {
             part.file.resolve(): (run.number, part.broker, bin_ns_of(run))
             for run in self.finished.runs
             for part in run.parts
         }
         files = []
-        for uri in self._stored.inputFiles():
+        for uri in rows.inputFiles():
             path = uri.removeprefix("file://")
             files.append((f"file:{path}", *known[Path(unquote(path))]))
-        return self.table(files, "file_path string, run int, broker string, bin_ns bigint")
-
-    @cached_property
-    def logged(self) -> DataFrame:
-        """Every row of every log, with its run and its broker."""
-        return self._placed(self._stored)
+        table = self.table(files, "file_path string, run int, broker string, bin_ns bigint")
+        return rows.select("*", "_metadata.file_path").join(F.broadcast(table), "file_path").drop("file_path")
 
     @cached_property
     def events(self) -> DataFrame:
         """What brokers logged."""
-        return self._placed(self._stored.where(~_is_of_clients()))
+        return self.logged.where(~F.col("broker").startswith(CLIENTS))
 
     @cached_property
     def clients(self) -> DataFrame:
-        return self._placed(self._stored.where(_is_of_clients()))
-
-    def _placed(self, rows: DataFrame) -> DataFrame:
-        return rows.join(F.broadcast(self._files), "file_path").drop("file_path")
+        return self.logged.where(F.col("broker").startswith(CLIENTS))
 
     def table(self, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:
         """A small table of our own."""
@@ -256,11 +260,6 @@ def _peers_of(scenario: Scenario, copy: int) -> list[tuple[str, str, bool]]:
 def peer_batches_of(scenario: Scenario, runs: int) -> int:
     """Into how many batches the time of each copy is cut: as few as give BATCHES units over all copies and runs."""
     return max(1, -(-BATCHES // (scenario.copies * runs)))
-
-
-def _is_of_clients() -> Column:
-    """By the file's name, so that Spark opens no other."""
-    return F.col("file_path").rlike(f"/broker={CLIENTS}[^/]*/[^/]*$")
 
 
 def _escaped(path: str) -> str:

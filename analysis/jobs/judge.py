@@ -95,7 +95,7 @@ def _struck(facts: Facts) -> DataFrame:
     """The directions of links on which a fault may have taken what was under way."""
     rows = []
     for run in facts.frames.finished.runs:
-        hit = {it.what for it in facts.faults if it.run == run.number}
+        hit = {it.what for it in facts.struck if it.run == run.number}
         for ends in links_of(run.scenario):
             ways = ends, ends[::-1]
             causes = {f"{verb} {end}" for verb in ("crash", "pause") for end in ends}
@@ -109,7 +109,7 @@ def _faults(facts: Facts) -> dict[int, tuple[int, list[str]]]:
     """Per run: how many faults struck, and what was not confirmed."""
     found: dict[int, tuple[int, list[str]]] = {}
     for run in facts.frames.finished.runs:
-        its = [it for it in facts.faults if it.run == run.number]
+        its = [it for it in facts.struck if it.run == run.number]
         wrong = [f"{it.what}: no effect was seen" for it in its if not it.has_effect]
         wrong += [f"{it.what}: it was not seen to be over" for it in its if it.confirmed_ns is None]
         found[run.number] = len(its), wrong

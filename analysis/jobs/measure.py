@@ -56,8 +56,13 @@ class Facts:
         return [Mark(*row) for row in marks(self.frames.logged).collect()]
 
     @cached_property
+    def struck(self) -> list[Fault]:
+        return faults_of(self.marks)
+
+    @cached_property
     def faults(self) -> list[Fault]:
-        found = faults_of(self.marks)
+        """The same, with how long their effects lasted."""
+        found = self.struck
         if not found:
             return []
         rows = [(it.run, it.number, it.struck_ns, (it.confirmed_ns or FOREVER_NS) + RESYNC_NS) for it in found]

@@ -11,13 +11,13 @@ as it has to be.
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from analysis.windows import BATCHES
 
 CONFIDENCE = 0.95
 FREEDOM_MAX = 400  # beyond it the quantile is that of the normal distribution, but for less than 0.3%
-QUANTILES = student.ppf(0.5 + CONFIDENCE / 2, range(1, FREEDOM_MAX + 1)).tolist()
+QUANTILES = stdtrit(range(1, FREEDOM_MAX + 1), 0.5 + CONFIDENCE / 2).tolist()
 LIKENESS_MAX = 0.9  # of successive batches; beyond it nothing can be told from them
 KEY = ("point", "metric", "first", "second")
 
