@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test kill-campaign check bench pins clean fault-campaign theory-campaign
+.PHONY: help setup demo test kill-campaign check bench pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -40,7 +40,7 @@ check: setup ## lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup ## benchmarks: figures and ratios, nothing is asserted
+bench: setup ## benchmarks: figures and ratios, no times are asserted
 	$(BIN)/python -m bench.predict_sweep
 	$(BIN)/python -m bench.broker_speed
 	$(BIN)/python -m bench.tree_speed
@@ -51,6 +51,12 @@ bench: setup ## benchmarks: figures and ratios, nothing is asserted
 
 fault-campaign: setup ## 1000 random fault schedules on simulated networks (half a minute)
 	$(BIN)/python -m tests.virtual.campaign
+
+coverage-campaign: setup ## how often 95% intervals hold the true value, over 200 runs (five minutes)
+	$(BIN)/python -m tests.analysis.coverage
+
+verdict-campaign: setup ## shipped scenarios of the papers, run and compared (half an hour)
+	$(BIN)/python -m tests.analysis.campaign
 
 theory-campaign: setup ## simulations of the papers' settings against their predictions (hours)
 	$(BIN)/python -m tests.virtual.theory

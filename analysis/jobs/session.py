@@ -27,7 +27,7 @@ ROWS_PER_PARTITION = 1_000_000
 PARTITIONS_MIN, PARTITIONS_MAX = 4, 2000
 TRACEBACK = "Traceback (most recent call last):"
 WORDS_SHOWN = 300  # of what Spark said before it failed
-SMALL_ROWS = 5_000_000  # up to here Java's best compiler costs more than it gives
+SMALL_ROWS = 15_000_000  # up to here Java's best compiler and collector cost more than they give
 ARCHIVE = Path(sys.prefix) / f"spark-{pyspark.__version__}.jsa"  # Spark's classes as Java has them in memory
 
 
