@@ -28,7 +28,7 @@ def main() -> int:
             continue
         begun = time.monotonic()
         with TemporaryDirectory() as folder:
-            command = [COMMAND, "run", name, "--on", "virtual", "--out", folder]
+            command = [str(COMMAND), "run", name, "--on", "virtual", "--out", folder]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         print(done.stdout)
         wrong += done.returncode != expected
