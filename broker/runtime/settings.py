@@ -26,6 +26,7 @@ _NOT_LIMITS = (
     "parent_password",
     "routing",
     "id_token",
+    "is_testbed",
     "service_in",
     "service_link",
     "service_per_copy",
