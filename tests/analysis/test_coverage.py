@@ -21,7 +21,7 @@ def test_intervals_hold_the_true_value(spark: SparkSession, monkeypatch: pytest.
         yield spark
 
     monkeypatch.setattr("analysis.jobs.analyse.session", shared)
-    found = covered(RUNS, tmp_path)
+    found = covered(RUNS, tmp_path, measure_s=400)
     assert found.pop("delivery.ratio") == 1
     assert len(found) == 7
     assert 0.86 <= fmean(found.values()) < 1
