@@ -182,6 +182,8 @@ def run_task(task: Task, progress: Progress = lambda _: None) -> None:
 def _on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C is taken note of, so that it comes between two steps and never amidst the writing of a log."""
     handler = signal.signal(signal.SIGINT, lambda *_: stop())
+    if _Worker.is_stopped:  # it came before this run was ready for it
+        stop()
     try:
         yield
     finally:

@@ -21,7 +21,7 @@ from orchestrator.scenario import Scenario, class_topic, is_wildcard, matches
 BINS = 128  # per run: moments find their interval by a look at one of these
 DDL = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "string": "string", "bool": "boolean"}
 NS_PER_S = 1_000_000_000
-FEW_RUNS = 16  # each a scan of its own; more would make plans too long
+FEW_RUNS = 4  # each a scan of its own; more would make plans too long
 _STORED_DDL = ", ".join(f"{it.name} {DDL[str(it.type)]}" for it in STORED)
 
 

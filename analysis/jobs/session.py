@@ -48,6 +48,10 @@ def session(
         "spark.app.name": "brokerbed",
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.ui.enabled": "false",
+        "spark.ui.retainedJobs": "10",  # what only a page would show fills the heap with plans
+        "spark.ui.retainedStages": "10",
+        "spark.ui.retainedTasks": "100",
+        "spark.sql.ui.retainedExecutions": "1",
         "spark.driver.extraJavaOptions": _java_options(rows, archive),
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",  # two tasks for one run would write into one folder

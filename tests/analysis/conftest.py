@@ -23,6 +23,13 @@ def spark() -> Iterator[SparkSession]:
         yield it
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_kept(spark: SparkSession) -> Iterator[None]:
+    """What a module's tests have cached goes with them."""
+    yield
+    spark.catalog.clearCache()
+
+
 @pytest.fixture(scope="session")
 def small(spark: SparkSession) -> Small:
     return Small(spark)
