@@ -17,10 +17,12 @@ FOR_SMALL_FRAMES = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    with session("local[2]", 0) as it:
-        for key, value in FOR_SMALL_FRAMES.items():
-            it.conf.set(key, value)
-        yield it
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("analysis.jobs.session.DRIVER_MEMORY", "4g")  # one Java for more than a hundred tests
+        with session("local[2]", 0) as it:
+            for key, value in FOR_SMALL_FRAMES.items():
+                it.conf.set(key, value)
+            yield it
 
 
 @pytest.fixture(scope="module", autouse=True)
