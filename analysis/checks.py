@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from analysis.transforms.fates import LOST
+from analysis.transforms.links import is_link
 
 NOT_LOST, ACCOUNTED, SUBSCRIBED = (
     "no_acknowledged_message_lost", "every_message_accounted_for", "no_delivery_without_subscription",
@@ -52,7 +53,7 @@ def never_entered(passed: DataFrame, identified: DataFrame, peers: DataFrame) ->
 
 def routed(episodes: DataFrame) -> DataFrame:
     """What came to a broker went to exactly those who were subscribed, in its order."""
-    is_local = ~F.col("client").contains(">")
+    is_local = ~is_link(F.col("client"))
     expected, went = F.coalesce("expected", F.lit(0)), F.col("routed")
     missing, extra = F.greatest(expected - went, F.lit(0)), F.greatest(went - expected, F.lit(0))
     text = F.when(

@@ -7,6 +7,7 @@ from typing import Any
 
 from analysis.errors import RunError
 from analysis.jobs.analyse import summary_of
+from analysis.predict import HEADLINE_PER_WAY
 from analysis.runs import Finished
 
 Row = tuple[str, tuple[tuple[str, str], ...]]  # metric and labels
@@ -51,7 +52,7 @@ def _row(entry: dict[str, Any]) -> Row:
 
 
 def _is_headline(entry: dict[str, Any]) -> bool:
-    return not entry["labels"] or entry["metric"] in ("delay.end_to_end", "delivery.ratio")
+    return not entry["labels"] or entry["metric"] in HEADLINE_PER_WAY
 
 
 def _name(finished: Finished, number: int, point: dict[str, Any]) -> dict[str, str]:

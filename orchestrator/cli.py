@@ -188,6 +188,7 @@ def _analyse(
     from analysis import junit
     from analysis.jobs.analyse import analyse as analyse_all
     from analysis.runs import find
+    from analysis.verdicts import INCONCLUSIVE
     from orchestrator import present
 
     found = [find(folder) for folder in folders]
@@ -205,7 +206,7 @@ def _analyse(
     if junit_file is not None:
         junit.write(junit_file, analyses, allow_inconclusive)
     points = [point for analysis in analyses for point in analysis.points]
-    if not allow_inconclusive and any(row.verdict == "inconclusive" for point in points for row in point.headline):
+    if not allow_inconclusive and any(row.verdict == INCONCLUSIVE for point in points for row in point.headline):
         present.tell("inconclusive: measure longer (clock.measure), or with more copies or --seeds, to tell")
     is_fine = all(point.is_tolerable if allow_inconclusive else point.agrees for point in points)
     return 0 if is_fine else DIFFERS

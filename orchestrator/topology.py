@@ -48,6 +48,11 @@ class Tree:
         return {name: position for position, name in enumerate(self.names)}
 
     @cached_property
+    def links(self) -> tuple[tuple[str, str], ...]:
+        """Child and parent of every link."""
+        return tuple((self.names[child], self.names[int(self.parents[child])]) for child in range(1, len(self)))
+
+    @cached_property
     def depths(self) -> NDArray[np.int64]:
         sizes = np.diff([*self.level_starts, len(self)])
         return np.repeat(np.arange(len(sizes)), sizes)

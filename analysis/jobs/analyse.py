@@ -22,8 +22,8 @@ from analysis.predict import Prediction, predict
 from analysis.runs import Finished, Run
 from analysis.verdicts import AGREES, INCONCLUSIVE, Compared, Measured, compare
 from analysis.windows import compared_ns
+from orchestrator.scenario.units import NS_PER_S
 
-NS_PER_S = 1_000_000_000
 WITH_ZERO = ("rate", "table")  # of which a log without a word says: none
 COLUMNS = ("metric", "labels", "unit", "predicted", "measured", "ci_low", "ci_high", "relative_error", "verdict")
 
@@ -55,7 +55,7 @@ class Point:
         return verdicts <= {AGREES, INCONCLUSIVE} and all(it.holds for it in self.invariants)
 
     def as_json(self, detail: bool) -> dict[str, Any]:
-        first = self.runs[0]
+        first, predicted = self.runs[0], self.prediction.as_json(detail=False)
         told = {
             "scenario": first.scenario.name, "on": first.ground, "seed": first.scenario.seed,
             "model_seconds": sum(run.model_s for run in self.runs),
@@ -65,10 +65,7 @@ class Point:
             "invariants": [it.as_json() for it in self.invariants],
             "assumptions": [it.as_json() for it in self.assumptions],
             "faults": [_fault_as_json(it) for it in self.faults],
-            "unstable": [
-                {"stage": it.stage, "at": it.at, "utilisation": it.utilisation} for it in self.prediction.unstable
-            ],
-            "notes": list(self.prediction.notes),
+            "unstable": predicted["unstable"], "notes": predicted["notes"],
             "agrees": self.agrees,
         }  # fmt: skip
         if len(self.runs) > 1:

@@ -12,8 +12,8 @@ from analysis.runs import Run
 from analysis.transforms import arrivals
 from analysis.windows import BATCHES, NOT_COMPARED, Interval
 from orchestrator.scenario import Scenario
+from orchestrator.scenario.units import NS_PER_S
 
-NS_PER_S = 1_000_000_000
 POISSON = {
     arrivals.PUBLICATIONS: "publications are Poisson",
     arrivals.SUBSCRIPTIONS: "subscriptions arrive as a Poisson process",

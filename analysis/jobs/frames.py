@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 
 from analysis.log_reader import CLIENTS
 from analysis.runs import STORED, Finished, Run
-from analysis.windows import BATCHES, Interval
+from analysis.windows import BATCHES, Interval, compared_ns
 from orchestrator.scenario import Scenario, class_topic, is_wildcard, matches
+from orchestrator.scenario.units import NS_PER_S
 
 BINS = 128  # per run: moments find their interval by a look at one of these
 DDL = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "string": "string", "bool": "boolean"}
-NS_PER_S = 1_000_000_000
 FEW_RUNS = 4  # each a scan of its own; more would make plans too long
 _STORED_DDL = ", ".join(f"{it.name} {DDL[str(it.type)]}" for it in STORED)
 
@@ -84,7 +84,7 @@ class Frames:
         rows = []
         for run in self.finished.runs:
             bin_ns, its = bin_ns_of(run), found[run.number]
-            seconds = sum(it.end_ns - it.begin_ns for it in its if it.batch >= 0) / NS_PER_S / BATCHES
+            seconds = compared_ns(its) / NS_PER_S / BATCHES
             peer_batches = peer_batches_of(run.scenario, runs_of_point[run.point])
             for number, it in enumerate(its):
                 peer_batch = it.batch * peer_batches // BATCHES
@@ -101,7 +101,7 @@ class Frames:
         """Per point: units of time, their sum and the sum of their squares."""
         sums: dict[int, list[float]] = {}
         for run in self.finished.runs:
-            total = sum(it.end_ns - it.begin_ns for it in found[run.number] if it.batch >= 0) / NS_PER_S
+            total = compared_ns(found[run.number]) / NS_PER_S
             if total > 0:
                 its = sums.setdefault(run.point, [0, 0.0, 0.0])
                 its[0] += BATCHES
@@ -169,7 +169,7 @@ class Frames:
                     ids = [scenario.copy_of(peer, copy).id for copy in range(scenario.copies)]
                     rows += [(run.number, its, "session", peer.id) for its in ids]
             if scenario.service.link is not None:
-                for ends in links_of(scenario):
+                for ends in scenario.tree.links:
                     rows += [(run.number, ">".join(it), "link", ">".join(it)) for it in (ends, ends[::-1])]
         return self.table(rows, "run int, client string, stage string, at string")
 
@@ -187,7 +187,7 @@ class Frames:
         """Links to which a broker sends everything: upwards, and with flooding downwards, too."""
         rows = []
         for run in self.finished.runs:
-            for child, parent in links_of(run.scenario):
+            for child, parent in run.scenario.tree.links:
                 rows.append((run.number, child, f"{child}>{parent}"))
                 if run.scenario.routing == "flooding":
                     rows.append((run.number, parent, f"{parent}>{child}"))
@@ -198,7 +198,7 @@ class Frames:
         """For each broker the links above it, as the parent's end of each is called; none with flooding."""
         rows = []
         for run in self.finished.runs:
-            parents = {} if run.scenario.routing == "flooding" else dict(links_of(run.scenario))
+            parents = {} if run.scenario.routing == "flooding" else dict(run.scenario.tree.links)
             for below in parents:
                 child = below
                 while (parent := parents.get(child)) is not None:
@@ -240,12 +240,6 @@ _ARROW = {
     "array<string>": pa.list_(pa.string()),
     "boolean": pa.bool_(),
 }
-
-
-def links_of(scenario: Scenario) -> list[tuple[str, str]]:
-    """Child and parent of every link."""
-    tree = scenario.tree
-    return [(tree.names[child], tree.names[int(tree.parents[child])]) for child in range(1, len(tree))]
 
 
 def bin_ns_of(run: Run) -> int:

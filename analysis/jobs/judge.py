@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from analysis import checks
-from analysis.jobs.frames import links_of
 from analysis.jobs.measure import Facts
 from analysis.transforms import balance, entries, order
 
@@ -96,7 +95,7 @@ def _struck(facts: Facts) -> DataFrame:
     rows = []
     for run in facts.frames.finished.runs:
         hit = {it.what for it in facts.struck if it.run == run.number}
-        for ends in links_of(run.scenario):
+        for ends in run.scenario.tree.links:
             ways = ends, ends[::-1]
             causes = {f"{verb} {end}" for verb in ("crash", "pause") for end in ends}
             causes |= {f"cut {sign.join(it)}" for sign in "->" for it in ways}

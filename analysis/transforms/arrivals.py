@@ -6,6 +6,7 @@ Each function gives rows (run, kind, at, bin, count): how many there were in eac
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from analysis.log_reader import CLIENTS
 from analysis.transforms.links import is_link
 from analysis.transforms.moments import bin_of, compared, within
 
@@ -23,7 +24,7 @@ def arrivals(logged: DataFrame, peers: DataFrame, bins: DataFrame) -> DataFrame:
     is_peers = F.col("base").isNotNull()
     kind = (
         F.when((event == "published") & is_peers, MESSAGES)
-        .when((event == "received") & ~is_peers & ~F.col("broker").startswith("clients"), PUBLICATIONS)
+        .when((event == "received") & ~is_peers & ~F.col("broker").startswith(CLIENTS), PUBLICATIONS)
         .when((event == "subscribed") & ~is_peers, SUBSCRIPTIONS)
     )
     at = F.when(is_peers, F.col("client")).otherwise(F.col("broker"))

@@ -3,6 +3,8 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from analysis.transforms.links import is_link
+
 
 def final_entries(moved: DataFrame, lives: DataFrame) -> DataFrame:
     """Entries that are there at the end: (run, broker, client, filter, entries), from the last life of each broker."""
@@ -22,7 +24,7 @@ def wrong_entries(entries: DataFrame, ancestors: DataFrame, is_simple: DataFrame
     has one entry per link, with simple routing one per subscription, with flooding none (it has no ancestors here).
     """
     local = (
-        entries.where(~F.col("client").contains(">"))
+        entries.where(~is_link(F.col("client")))
         .groupBy("run", F.col("broker").alias("below"), "filter")
         .agg(F.sum("entries").alias("entries"))
     )
@@ -34,7 +36,7 @@ def wrong_entries(entries: DataFrame, ancestors: DataFrame, is_simple: DataFrame
         .withColumn("wanted", F.when(F.col("is_simple"), F.col("subscriptions")).otherwise(F.lit(1)))
         .select("run", "broker", "client", "filter", "wanted")
     )
-    there = entries.where(F.col("client").contains(">")).withColumnRenamed("entries", "there")
+    there = entries.where(is_link(F.col("client"))).withColumnRenamed("entries", "there")
     return there.join(wanted, ["run", "broker", "client", "filter"], "full").select(
         "run",
         "broker",

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from analysis.transforms.moments import compared, within
 
-DELIVERED, WAITING, DROPPED, GONE, LOST = "delivered", "waiting", "dropped", "gone", "lost"
+WAITING, DROPPED, GONE, LOST = "waiting", "dropped", "gone", "lost"
 PAIR = ("run", "publisher", "subscriber", "number")
 
 

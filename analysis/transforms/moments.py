@@ -3,8 +3,6 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-NS_PER_S = 1_000_000_000
-
 
 def bin_of(time_ns: Column, bin_ns: Column) -> Column:
     """All time before zero is one bin: what happens there is only ever added up."""

@@ -4,7 +4,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from analysis.transforms.links import is_link
-from analysis.transforms.moments import NS_PER_S, within
+from analysis.transforms.moments import within
+from orchestrator.scenario.units import NS_PER_S
 
 METRICS = {True: "table.remote_entries", False: "table.local_entries"}
 

@@ -44,7 +44,7 @@ class Simulation:
         self._is_stopped = False
         self.client_log = Log() if write_log is not None else None
         self.hosts = {name: self._host(name, commit_ns) for name in scenario.tree.names}
-        self.links = {child: self._link(child, parent) for child, parent in _links(scenario)}
+        self.links = {child: self._link(child, parent) for child, parent in scenario.tree.links}
         self.peers = [*self._publishers(), *self._subscribers()]
         self.pools = [Pool(self, host, position) for position, host in enumerate(self.hosts.values())]
         self.faults = Faults(self, self.peers)
@@ -184,12 +184,6 @@ class Simulation:
         item = next(items, None)
         if item is not None and item[0] < end_ns:
             at(item[0], step, item)
-
-
-def _links(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    names = scenario.tree.names
-    for child in range(1, len(names)):
-        yield names[child], names[int(scenario.tree.parents[child])]
 
 
 class Pool:
