@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test kill-campaign check bench pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign
+.PHONY: help setup demo test kill-campaign check bench pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign local-campaign
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -18,15 +18,15 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip, venv' || \
 		{ echo "$(PYTHON) cannot make virtual environments: install its venv package (Debian: apt-get install python3-venv)"; exit 3; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt hatchling editables setuptools
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--no-build-isolation --editable '.[dev]'
 	$(BIN)/python -m orchestrator.java
 	$(BIN)/python -m orchestrator.warm
 	@touch $(READY)
 
-demo: setup ## run the quickstart scenario and compare it with its prediction
-	$(BIN)/brokerbed run quickstart --on virtual
+demo: setup ## run the quickstart scenario as real processes and compare it with its prediction
+	$(BIN)/brokerbed run quickstart
 
 test: setup ## all tests (docker tests where an engine answers; BROKERBED_REQUIRE_DOCKER=1 insists)
 	$(BIN)/pytest
@@ -44,6 +44,7 @@ bench: setup ## benchmarks: figures and ratios, no times are asserted
 	$(BIN)/python -m bench.predict_sweep
 	$(BIN)/python -m bench.broker_speed
 	$(BIN)/python -m bench.tree_speed
+	$(BIN)/python -m bench.relay_cost
 	$(BIN)/python -m bench.durable_speed
 	$(BIN)/python -m bench.simulator_speed
 	$(BIN)/python -m bench.broker_memory
@@ -61,10 +62,13 @@ verdict-campaign: setup ## shipped scenarios of the papers, run and compared (ha
 theory-campaign: setup ## simulations of the papers' settings against their predictions (hours)
 	$(BIN)/python -m tests.virtual.theory
 
+local-campaign: setup ## running brokers against theory, and under fire (over an hour, on a quiet machine)
+	$(BIN)/python -m tests.local.campaign
+
 pins: ## write constraints.txt anew with the newest versions
 	tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(PYTHON) -m venv $$tmp/venv && \
-	$$tmp/venv/bin/pip install --quiet hatchling editables '.[dev]' && \
-	{ head -1 constraints.txt; $$tmp/venv/bin/pip freeze | grep -v ' @ ' | sort -f; } > $$tmp/pins && mv $$tmp/pins constraints.txt
+	$$tmp/venv/bin/pip install --quiet hatchling editables setuptools '.[dev]' && \
+	{ head -1 constraints.txt; $$tmp/venv/bin/pip freeze --all | grep -v '^pip=' | grep -v ' @ ' | sort -f; } > $$tmp/pins && mv $$tmp/pins constraints.txt
 
 clean: ## remove .venv, caches and run directories
 	rm -rf $(VENV) runs dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

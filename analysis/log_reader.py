@@ -57,14 +57,16 @@ def read(folder: Path, broker: str) -> pa.Table:
     return pa.concat_tables(tables(folder, broker))
 
 
-def tables(folder: Path, broker: str, records_max: int = RECORDS_MAX) -> Iterator[pa.Table]:
+def tables(
+    folder: Path, broker: str, records_max: int = RECORDS_MAX, clock: "ModelTime | None" = None
+) -> Iterator[pa.Table]:
     """The same piece by piece, so that a log of any length can be read."""
     life, position = 1, 0
     while (folder / RECORDS_FILE.format(life)).exists() or life == 1:
         names, routes = _names(folder / NAMES_FILE.format(life))
         lookup = pa.array([*names, None], pa.string())  # the last one for "there is none"
         for records in _records(folder / RECORDS_FILE.format(life), records_max):
-            for piece in _pieces(records, routes):
+            for piece in _pieces(records if clock is None else clock.of(records), routes):
                 table = _table(piece, lookup, routes, broker, position)
                 position += len(table)
                 yield table
@@ -95,13 +97,27 @@ def _table(records: np.ndarray, lookup: pa.Array, routes: Routes, broker: str, p
     return pa.table(columns, schema=EVENTS)
 
 
-def write_parquet(folder: Path, broker: str, dataset: Path) -> None:
-    """As the broker's part of a dataset that is partitioned by broker."""
+@dataclass(frozen=True, slots=True)
+class ModelTime:
+    """From wall to model time; what was logged after the end is left out."""
+
+    start_ns: int  # wall time of model time zero
+    until_ns: int
+    speedup: float
+
+    def of(self, records: np.ndarray) -> np.ndarray:
+        kept = records[records["time_ns"] <= self.until_ns].copy()
+        kept["time_ns"] = np.rint((kept["time_ns"] - self.start_ns) * self.speedup)
+        return kept
+
+
+def write_parquet(folder: Path, broker: str, dataset: Path, clock: ModelTime | None = None) -> None:
+    """As the broker's part of a dataset that is partitioned by broker; `clock` if its records have wall time."""
     target = dataset / f"broker={broker}"
     target.mkdir(parents=True, exist_ok=True)
     schema = EVENTS.remove(EVENTS.get_field_index("broker"))
     with pq.ParquetWriter(target / "events.parquet", schema) as writer:
-        for table in tables(folder, broker):
+        for table in tables(folder, broker, clock=clock):
             writer.write_table(table.drop_columns(["broker"]))
 
 

@@ -41,6 +41,7 @@ class Run:
     wall_s: float
     measured_ns: tuple[int, int]
     parts: tuple[Part, ...]
+    warnings: tuple[str, ...] = ()  # why its figures may be wrong
 
     @property
     def rows(self) -> int:
@@ -85,6 +86,7 @@ def _seeds(folder: Path) -> list[Path]:
 def _run(number: int, point: int, folder: Path, scenario: Scenario) -> Run:
     told = _described(folder)
     try:
+        warnings = tuple(map(str, told.get("warnings", ())))
         seed, wall_s = int(told["seed"]), None if told["wall_seconds"] is None else float(told["wall_seconds"])
         begin_ns, end_ns = map(int, told["measured_ns"])
         model_s, ground = float(told["model_seconds"]), str(told["ground"])
@@ -93,7 +95,8 @@ def _run(number: int, point: int, folder: Path, scenario: Scenario) -> Run:
     if wall_s is None:
         raise RunError(f"{folder}: the run is still under way, or was interrupted; run the scenario again")
     parts = _parts(folder / "log", scenario.tree.names)
-    return Run(number, point, folder, replace(scenario, seed=seed), ground, model_s, wall_s, (begin_ns, end_ns), parts)
+    seeded = replace(scenario, seed=seed)
+    return Run(number, point, folder, seeded, ground, model_s, wall_s, (begin_ns, end_ns), parts, warnings)
 
 
 def _described(folder: Path) -> dict[str, Any]:

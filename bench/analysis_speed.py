@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from analysis.runs import Finished, find
 from bench.taken import Means, Taken, taken_by
-from orchestrator.run import run
+from orchestrator.run import VIRTUAL, run
 from orchestrator.scenario import load
 
 MEMORY_BYTES = 4 << 30
@@ -53,7 +53,7 @@ def virtual_run(out: Path, measured_s: int) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     file = out / "records.yaml"
     file.write_text(TEXT.format(warm=WARM_S, measured=measured_s), encoding="utf-8")
-    return run(load(file), None, 1, out, lambda _: None)
+    return run(load(file), VIRTUAL, None, 1, out, lambda _: None)
 
 
 def trial() -> tuple[int, float]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from orchestrator.run_directory import RawLogs
+from clients.raw_log import writer
 from orchestrator.scenario import Scenario, load
 from orchestrator.simulator.simulation import Simulation
 
@@ -47,8 +47,8 @@ def scenario(**values: object) -> Scenario:
 class _Timed(Simulation):
     """Notes processor time, link messages and memory before the measured time and after each part of it."""
 
-    def __init__(self, wanted: Scenario, raw: RawLogs) -> None:
-        super().__init__(wanted, raw.write)
+    def __init__(self, wanted: Scenario, folder: Path) -> None:
+        super().__init__(wanted, writer(folder))
         self.notes: list[tuple[float, int, float]] = []
         for part in range(PARTS + 1):
             self.loop.at(wanted.clock.warmup + part * wanted.clock.measure // PARTS - 1, self._note, None)
@@ -68,7 +68,7 @@ def speed(routing: str) -> tuple[list[float], list[float]]:
     """Link messages per second in each part of the time; the most memory so far before it and after each part."""
     wanted = scenario(warm=WARM_S, timed=PARTS * TIMED_S, width=8, routing=routing, active=10_000, rate=1000)
     with TemporaryDirectory() as folder:
-        simulation = _Timed(wanted, RawLogs(Path(folder)))
+        simulation = _Timed(wanted, Path(folder))
         simulation.run()
     rates = [
         (after - before) / (ended_s - begun_s)
@@ -84,7 +84,7 @@ def point(width: int, active: int) -> float:
     measured_s = max(1, round(60 * lifetimes / active))
     wanted = scenario(warm=1, timed=measured_s, width=width, routing="identity", active=active, rate=0)
     with TemporaryDirectory() as folder:
-        Simulation(wanted, RawLogs(Path(folder)).write).run()
+        Simulation(wanted, writer(Path(folder))).run()
     return time.process_time() - begun_s
 
 

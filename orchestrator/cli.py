@@ -16,6 +16,8 @@ import typer
 from analysis.errors import MasterError, RunError, SparkError
 from analysis.jobs.cluster import check_master
 from orchestrator import shipped
+from orchestrator.entry import INTERRUPTED
+from orchestrator.grounds.base import GroundError
 from orchestrator.java import JavaError, need_java
 from orchestrator.scenario import ScenarioError, load, schema
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 DIFFERS = 1
 BAD_INPUT = 2
 MISSING = 3
-INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
 
 app = typer.Typer(
     help="A testbed for publish/subscribe broker networks: predict, run, measure, compare.",
@@ -62,6 +63,9 @@ def dispatch(arguments: list[str]) -> int:
     except (ScenarioError, BadInputError, MasterError, RunError) as error:
         print(error if isinstance(error, ScenarioError) else f"brokerbed: {error}", file=sys.stderr)
         return BAD_INPUT
+    except GroundError as error:
+        print(f"brokerbed: {error}", file=sys.stderr)
+        return MISSING if error.is_missing else DIFFERS
     except (SparkError, JavaError) as error:
         print(f"brokerbed: {error}", file=sys.stderr)
         return MISSING
@@ -117,7 +121,7 @@ def predict(file: File, as_json: Json = False, detail: Detail = False) -> None:
 @app.command()
 def run(
     file: File,
-    on: Annotated[str, typer.Option(help="The ground: virtual (local and docker are to come).")] = "virtual",
+    on: Annotated[str, typer.Option(help="The ground: local, virtual or docker.")] = "local",
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the scenario's own.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="So many runs, with this seed and the next ones, pooled.")] = 1,
     out: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
@@ -131,25 +135,27 @@ def run(
 ) -> int:
     """Runs a scenario, measures what happened and sets it beside the prediction.
 
-    The virtual ground has the real brokers on a simulated network and clock: the same seed gives the same log. The
-    points of a sweep run on all cores, or with --master on a Spark cluster; one that was interrupted goes on.
+    On the local ground every broker is a process, on the docker ground a container; model time is wall time times
+    clock.speedup. The virtual ground has the same brokers on a simulated network and clock: the same seed gives the
+    same log. There the points of a sweep run on all cores, or with --master on a Spark cluster. A sweep that was
+    interrupted goes on.
 
     Example: brokerbed run quickstart --on virtual
     """
     from orchestrator import present
-    from orchestrator.run import VIRTUAL
+    from orchestrator.run import GROUNDS, VIRTUAL
     from orchestrator.run import run as run_experiment
 
-    if on != VIRTUAL:
-        raise BadInputError(f"--on: the only ground so far is {VIRTUAL}, not {on}")
+    if on not in GROUNDS:
+        raise BadInputError(f"--on: the grounds are {', '.join(GROUNDS)}, not {on}")
     experiment = load(shipped.find(file))
     if not no_analyse:
         need_java()  # before anything is run that could not be analysed
     if master is not None:
         check_master(master)
-    spread = None if master is None else partial(_spread, master, verbose)
+    spread = None if master is None or on != VIRTUAL else partial(_spread, master, verbose)
     with present.progress(f"{experiment.name} on {on}") as progress:
-        folder = run_experiment(experiment, seed, seeds, out, progress, spread, present.tell)
+        folder = run_experiment(experiment, on, seed, seeds, out, progress, spread, present.tell)
     if not no_analyse:
         return _analyse([folder], master, as_json, detail, junit, allow_inconclusive, verbose)
     print(json.dumps({"scenario": experiment.name, "on": on, "run_directory": str(folder)}) if as_json else folder)
@@ -290,6 +296,36 @@ def broker(context: typer.Context) -> int:
     from broker.runtime.command import main as serve
 
     return serve(context.args)
+
+
+@app.command()
+def clean() -> None:
+    """Removes the processes, containers and networks that an interrupted run left behind.
+
+    Example: brokerbed clean
+    """
+    from orchestrator.grounds import journal
+
+    ended = [*journal.clean(), *_clean_docker()]
+    for it in ended:
+        print(f"ended {it}")
+    if not ended:
+        print("nothing was left behind")
+
+
+def _clean_docker() -> list[str]:
+    """Nothing where no engine answers."""
+    from orchestrator.grounds.engine import Engine
+    from orchestrator.grounds.engine import clean as clean_engine
+
+    try:
+        engine = Engine()
+    except GroundError:
+        return []
+    try:
+        return clean_engine(engine.client)
+    finally:
+        engine.close()
 
 
 @app.command()

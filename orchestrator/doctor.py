@@ -27,6 +27,7 @@ def examine() -> Iterator[Finding]:
     found = java.find_java()
     yield Finding("Java", "run, analyse", f"{found.version}: {found.executable}" if found else None, java.ADVICE, True)
     yield Finding("Docker engine", "run --on docker", _docker(), "install and start Docker (Debian: docker.io)")
+    yield Finding("image for containers", "run --on docker", *_image())
     yield Finding(
         "tc netem", "link delays by the kernel, not a relay", _netem(), "a kernel with sch_netem, and iproute2"
     )
@@ -51,6 +52,25 @@ def _docker() -> str | None:
             client.close()
     except (docker.errors.DockerException, OSError):
         return None
+
+
+def _image() -> tuple[str | None, str]:
+    """Whether the image is there or can be made, and what to do if not."""
+    import docker  # as above
+
+    from orchestrator.grounds import base_image, image
+    from orchestrator.grounds.base import GroundError
+
+    try:
+        client = docker.from_env(timeout=PROBE_S_MAX)
+        try:
+            return image.outlook(client), base_image.ADVICE
+        finally:
+            client.close()
+    except GroundError as error:
+        return None, str(error)
+    except (docker.errors.DockerException, OSError):
+        return None, "a Docker engine first"
 
 
 def _netem() -> str | None:

@@ -2,8 +2,17 @@
 
 import sys
 
+INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
+
 
 def main() -> None:
+    try:
+        _main()
+    except KeyboardInterrupt:  # while libraries are read
+        sys.exit(INTERRUPTED)
+
+
+def _main() -> None:
     if sys.argv[1:2] == ["broker"]:
         from broker.runtime.command import main as broker
 
@@ -11,3 +20,7 @@ def main() -> None:
     from orchestrator.cli import main as command_line
 
     command_line()
+
+
+if __name__ == "__main__":
+    main()

@@ -9,41 +9,70 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from threading import Event, Thread
 
 from analysis.errors import SparkError
-from analysis.log_reader import write_parquet
+from analysis.log_reader import CLIENTS, ModelTime, write_parquet
+from broker.log_record import RECORDS_FILE
+from broker.runtime.store import FILE as STORE_FILE
 from orchestrator import run_directory
+from orchestrator.grounds.base import Ground, GroundError, Place, Played, Progress
+from orchestrator.grounds.local import LocalGround
+from orchestrator.grounds.virtual import VirtualGround
 from orchestrator.scenario import Experiment, Scenario
-from orchestrator.simulator.simulation import Simulation
 
-VIRTUAL = "virtual"
+VIRTUAL, LOCAL, DOCKER = "virtual", "local", "docker"
+
+
+def _docker() -> Ground:
+    from orchestrator.grounds.docker import DockerGround  # its SDK takes a while to import
+
+    return DockerGround()
+
+
+GROUNDS: dict[str, Callable[[], Ground]] = {VIRTUAL: VirtualGround, LOCAL: LocalGround, DOCKER: _docker}
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+WORKERS_S = 0.2  # between two looks whether Ctrl-C was pressed
 WATCH_S = 1.0  # between two looks at what others have finished
 SEEN_S_MAX = 60.0  # until shared storage shows what another machine has written (NFS remembers for up to that)
-Progress = Callable[[float], None]  # the part that is done, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run: of a point, with a seed."""
+    """One run: of a point, with a seed, on a ground."""
 
     scenario: Scenario
     folder: Path
+    ground: str = VIRTUAL
+    file: Path = Path("scenario.yaml")  # of the experiment, and which of its points this is
+    point: int = 0
 
     def absolute(self) -> "Task":
-        return replace(self, folder=self.folder.absolute())
+        return replace(self, folder=self.folder.absolute(), file=self.file.absolute())
 
 
 Spread = Callable[[Sequence[Task], Callable[[Task], None]], object]  # does them all, somewhere
 
 
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the system refuses (space, permission, open files) is said in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise GroundError(f"{where}{error.strerror or error}", is_missing=True) from error
+
+
+@_told()
 def run(
     experiment: Experiment,
+    ground: str,
     seed: int | None,
     seeds: int,
     out: Path,
@@ -53,14 +82,16 @@ def run(
 ) -> Path:
     """The run directory. Each point is run with `seeds` seeds, beginning with `seed` or the scenario's own."""
     points = [replace(point, seed=point.seed if seed is None else seed) for point in experiment.points]
+    for point in points:
+        GROUNDS[ground]().check(point)
     folder = None
     if experiment.is_sweep or seeds > 1:
-        folder = run_directory.unfinished(out, experiment.name, VIRTUAL, points[0].seed, experiment.file)
+        folder = run_directory.unfinished(out, experiment.name, ground, points[0].seed, experiment.file)
     is_new = folder is None
-    folder = folder or run_directory.create(out, experiment.name, VIRTUAL, points[0].seed, experiment.file)
-    tasks = list(_tasks(experiment, points, seeds, folder))
+    folder = folder or run_directory.create(out, experiment.name, ground, points[0].seed, experiment.file)
+    tasks = list(_tasks(experiment, ground, points, seeds, folder))
     if len(tasks) == 1:
-        run_task(tasks[0], progress)
+        run_task(tasks[0], progress, tell)
         return folder
     left = [task for task in tasks if not run_directory.is_finished(task.folder)]
     if not is_new:
@@ -69,9 +100,11 @@ def run(
         with _watching(left, len(tasks), progress):
             spread(left, run_task)
         _await_all(left)
-    elif left:
+    elif ground == VIRTUAL:
         _run_on_all_cores(left, len(tasks), progress)
-    run_directory.describe_all(folder, points[0], VIRTUAL, len(experiment.points), seeds)
+    else:
+        _run_in_turn(left, len(tasks), progress, tell)
+    run_directory.describe_all(folder, points[0], ground, len(experiment.points), seeds)
     return folder
 
 
@@ -107,33 +140,58 @@ def _await_all(tasks: list[Task]) -> None:
         time.sleep(WATCH_S)
 
 
-def _tasks(experiment: Experiment, points: list[Scenario], seeds: int, folder: Path) -> list[Task]:
+def _tasks(experiment: Experiment, ground: str, points: list[Scenario], seeds: int, folder: Path) -> list[Task]:
     tasks = []
     for number, point in enumerate(points):
         place = folder / "points" / str(number) if experiment.is_sweep else folder
         for seed in range(point.seed, point.seed + seeds):
             its = place if seeds == 1 else place / "seeds" / str(seed)
-            tasks.append(Task(replace(point, seed=seed), its))
+            tasks.append(Task(replace(point, seed=seed), its, ground, folder / "scenario.yaml", number))
     return tasks
 
 
+def _run_in_turn(tasks: list[Task], total: int, progress: Progress, tell: Callable[[str], None]) -> None:
+    """Real processes have the machine for themselves."""
+    for done, task in enumerate(tasks, total - len(tasks)):
+        run_task(task, lambda part, done=done: progress((done + part) / total), tell)  # type: ignore[misc]
+
+
 def _run_on_all_cores(tasks: list[Task], total: int, progress: Progress) -> None:
+    if not tasks:
+        return
     done = total - len(tasks)
     workers = min(len(tasks), os.cpu_count() or 1)
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker)
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers hear of Ctrl-C when they are ready for it
-    try:
-        jobs = [pool.submit(_run_in_worker, task) for task in tasks]
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    try:
-        for job in as_completed(jobs):
-            if not job.result():
-                raise KeyboardInterrupt
-            done += 1
-            progress(done / total)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    is_stopped = Event()
+    with _on_signal(is_stopped.set):  # it never comes amidst what the pool does
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # workers inherit it, and hear when they are ready to
+            try:
+                left = {pool.submit(_run_in_worker, task) for task in tasks}
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            while left and not is_stopped.is_set():
+                ended, left = wait(left, WORKERS_S, FIRST_COMPLETED)
+                if not all(job.result() for job in ended):
+                    is_stopped.set()
+                done += len(ended)
+                progress(done / total)
+            _end_workers(left)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    if is_stopped.is_set():
+        raise KeyboardInterrupt
+
+
+def _end_workers(left: set[Future[bool]]) -> None:
+    """They are told again and again, as one that has just begun does not listen yet."""
+    for job in left:
+        job.cancel()
+    while left := {job for job in left if not job.done()}:
+        for worker in active_children():
+            with suppress(ProcessLookupError):
+                os.kill(worker.pid or 0, signal.SIGINT)
+        wait(left, WORKERS_S)
 
 
 class _Worker:
@@ -141,7 +199,9 @@ class _Worker:
 
 
 def _begin_worker() -> None:
-    signal.signal(signal.SIGINT, _interrupted)
+    for number in SIGNALS:
+        signal.signal(number, _interrupted)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def _interrupted(*_: object) -> None:
@@ -155,43 +215,69 @@ def _run_in_worker(task: Task) -> bool:
         return False
     try:
         run_task(task)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         _Worker.is_stopped = True
         return False
     return True
 
 
-def run_task(task: Task, progress: Progress = lambda _: None) -> None:
+def run_task(task: Task, progress: Progress = lambda _: None, tell: Callable[[str], None] = lambda _: None) -> None:
     scenario, folder = task.scenario, task.folder
     for part in ("log", "raw"):  # of a run that was interrupted or killed
         shutil.rmtree(folder / part, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     started, begun = time.time(), time.monotonic()
-    run_directory.describe(folder, scenario, VIRTUAL, started, None)
-    raw = run_directory.RawLogs(folder / "raw")
-    simulation = Simulation(scenario, raw.write)
-    with _on_interrupt(simulation.stop):
+    run_directory.describe(folder, scenario, task.ground, started)
+    raw = folder / "raw"
+    ground = GROUNDS[task.ground]()
+    with _on_signal(ground.stop):
         try:
-            simulation.run(progress)
+            ground.play(scenario, Place(task.file, task.point, raw), progress)
         finally:  # what was logged is kept, also when it is interrupted
-            _collect(raw.folder, folder / "log")
-    run_directory.describe(folder, scenario, VIRTUAL, started, time.monotonic() - begun)
+            _collect(raw, folder / "log", ground.played, scenario.clock.speedup)
+    for warning in ground.played.warnings:
+        tell(f"warning: {warning}")
+    run_directory.describe(folder, scenario, task.ground, started, time.monotonic() - begun, ground.played)
 
 
 @contextmanager
-def _on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C is taken note of, so that it comes between two steps and never amidst the writing of a log."""
-    handler = signal.signal(signal.SIGINT, lambda *_: stop())
+def _on_signal(stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C is taken note of, so that it comes between two steps and never amidst the writing of a log.
+
+    So is SIGTERM, and SIGHUP unless it is ignored: as Ctrl-C, but for the exit code.
+    """
+    came: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        came.append(number)
+        stop()
+
+    wanted = [it for it in SIGNALS if it != signal.SIGHUP or signal.getsignal(it) != signal.SIG_IGN]
+    handlers = {number: signal.signal(number, note) for number in wanted}
     if _Worker.is_stopped:  # it came before this run was ready for it
         stop()
     try:
         yield
+    except KeyboardInterrupt:
+        if not came:
+            raise
     finally:
-        signal.signal(signal.SIGINT, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if came and came[0] != signal.SIGINT:
+        raise SystemExit(128 + came[0])  # as shells report it
+    if came:
+        raise KeyboardInterrupt
 
 
-def _collect(raw: Path, dataset: Path) -> None:
+def _collect(raw: Path, dataset: Path, played: Played, speedup: float) -> None:
+    clock = None
+    if played.start_ns is not None:
+        clock = ModelTime(played.start_ns, played.until_ns or time.time_ns(), speedup)
+    for store in raw.glob(f"*/{STORE_FILE}*"):  # first of all: it makes room
+        store.unlink()
     for part in sorted(raw.iterdir()) if raw.exists() else ():
-        write_parquet(part, part.name, dataset)
+        if played.has_begun and (part / RECORDS_FILE.format(1)).exists():
+            write_parquet(part, part.name, dataset, None if part.name == CLIENTS else clock)
         shutil.rmtree(part)
     shutil.rmtree(raw, ignore_errors=True)

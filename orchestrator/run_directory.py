@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from broker.log_record import MAGIC, NAMES_FILE, RECORDS_FILE, Log, name_line, route_line
 from broker.values import NS_PER_S
+from orchestrator.grounds.base import Played
 from orchestrator.scenario import Scenario
 from orchestrator.topology import Tree
 
@@ -74,7 +74,10 @@ def describe_all(folder: Path, first: Scenario, ground: str, points: int, seeds:
     _write(folder / "run.json", told)
 
 
-def describe(folder: Path, scenario: Scenario, ground: str, started: float, wall_s: float | None) -> None:
+def describe(
+    folder: Path, scenario: Scenario, ground: str, started: float, wall_s: float | None = None,
+    played: Played | None = None,
+) -> None:  # fmt: skip
     """Write run.json; without `wall_s` the run is under way."""
     told = {
         "scenario": plain(scenario),
@@ -88,6 +91,8 @@ def describe(folder: Path, scenario: Scenario, ground: str, started: float, wall
         "model_seconds": scenario.clock.measure / NS_PER_S,
         "measured_ns": [scenario.clock.warmup, scenario.clock.warmup + scenario.clock.measure],
         "clock_offsets_ns": {},
+        "warnings": [] if played is None else played.warnings,
+        "testbed": {} if played is None else played.notes,
     }
     _write(folder / "run.json", told)
 
@@ -127,28 +132,3 @@ def _commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None
-
-
-class RawLogs:
-    """Appends what brokers and clients log, each to its own files; each life of a broker has its own pair."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._known: set[tuple[str, int]] = set()
-
-    def write(self, name: str, life: int, log: Log) -> None:
-        names, routes, records = log.take()
-        place = self.folder / name
-        file = place / RECORDS_FILE.format(life)
-        if (name, life) not in self._known:
-            self._known.add((name, life))
-            place.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(MAGIC)
-        if names or routes:
-            lines = [*(name_line(*it) for it in names), *(route_line(*it) for it in routes)]
-            with (place / NAMES_FILE.format(life)).open("a", encoding="utf-8") as out:
-                out.write("".join(line + "\n" for line in lines))
-        else:
-            (place / NAMES_FILE.format(life)).touch()
-        with file.open("ab") as out_records:
-            out_records.write(records)

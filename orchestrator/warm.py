@@ -13,7 +13,7 @@ from analysis.jobs.analyse import analyse
 from analysis.jobs.session import ARCHIVE
 from analysis.runs import find
 from orchestrator.java import JavaError
-from orchestrator.run import run
+from orchestrator.run import VIRTUAL, run
 from orchestrator.scenario import load
 
 WAIT_S_MAX = 120.0
@@ -39,7 +39,7 @@ def warm() -> str:
     with TemporaryDirectory() as folder:
         file, new = Path(folder) / "warm.yaml", Path(folder) / "new.jsa"
         file.write_text(SCENARIO, encoding="utf-8")
-        finished = find(run(load(file), None, 1, Path(folder), lambda _: None))
+        finished = find(run(load(file), VIRTUAL, None, 1, Path(folder), lambda _: None))
         try:
             list(analyse([finished], archive=new))
         except (SparkError, JavaError) as error:

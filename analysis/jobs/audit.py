@@ -54,6 +54,7 @@ def _of_run(run: Run, counts: Counts, bins: list[int], batches: dict[str, list[f
     found += is_stationary("stationary", batches)
     found += are_independent("batches are long enough", batches)
     found += keep_rates("load generators keep their rates", _rates(run, counts, len(bins) * bin_ns_of(run) / NS_PER_S))
+    found += [Assumption(f"the testbed keeps up ({it})", run.ground, 0.0, False) for it in run.warnings]
     return found
 
 

@@ -7,13 +7,13 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import IO
 
 import pyspark
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -77,10 +77,15 @@ def session(
             if not is_local(master):
                 await_executors(spark, master)
             yield spark
+        except Py4JNetworkError as error:
+            raise SparkError(
+                "Spark's Java has died amidst the analysis, most likely for want of memory (-v shows what it said)"
+            ) from error
         except (PySparkException, Py4JError) as error:
             raise SparkError(f"Spark failed: {_cause(str(error))}") from error
         finally:
-            spark.stop()
+            with suppress(Py4JError, OSError):  # if Java is no more there is nothing to stop
+                spark.stop()
 
 
 def _java_options(rows: int, archive: Path | None) -> str:

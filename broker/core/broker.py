@@ -74,6 +74,7 @@ class Broker:
         self.topics: dict[bytes, str] = {}  # valid topic names, by their bytes
         self.assigned = 0  # client ids given so far
         self.input_free_ns: dict[str, int] = {}  # the emulated service at the input is busy until then, by copy
+        self.entering = 0  # messages in that service
         self.at: SetTimer = at if at is not None else self._at  # what handlers set timers with
         self._timers: list[tuple[int, int, Action, Any]] = []
         self._timers_set = 0  # so far

@@ -89,6 +89,7 @@ def _deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int
         oldest = session.pop()
         session.service_due_ns = session.service_left_ns = None  # if anything was in service, it was the oldest
         drop(broker, session, oldest, Reason.QUEUE_FULL, now_ns)
+    delivery.since_ns = now_ns
     session.push(delivery)
     if session.number:
         persist.save_delivery(broker, session, delivery)
@@ -225,7 +226,10 @@ def drop(broker: "Broker", session: Session, delivery: Delivery, reason: Reason,
 
 
 def _serve(broker: "Broker", session: Session, now_ns: int) -> None:
-    """Begin or go on with the service of the oldest message, if it is not in service already."""
+    """Begin or go on with the service of the oldest message, if it is not in service already.
+
+    `now_ns` is when the one before it was due, which a late timer makes to be before it came.
+    """
     connection = session.connection
     if not session.queue or connection is None or connection.is_blocked or session.service_due_ns is not None:
         return
@@ -234,7 +238,7 @@ def _serve(broker: "Broker", session: Session, now_ns: int) -> None:
     assert session.demand is not None
     left_ns = session.demand() if session.service_left_ns is None else session.service_left_ns
     session.service_left_ns = None
-    session.service_due_ns = now_ns + left_ns
+    session.service_due_ns = max(now_ns, session.queue[0].since_ns) + left_ns
     broker.at(session.service_due_ns, _served, session)
 
 

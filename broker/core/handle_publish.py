@@ -249,11 +249,13 @@ def enter(broker: "Broker", message: Message, now_ns: int) -> None:
     copy = copy_of(broker, message.topic)
     due_ns = max(now_ns, broker.input_free_ns.get(copy, 0)) + broker.config.service_in()
     broker.input_free_ns[copy] = due_ns
+    broker.entering += 1
     broker.at(due_ns, _entered, message)
     persist.save_entering(broker, message)
 
 
 def _entered(broker: "Broker", message: Message, due_ns: int) -> None:
+    broker.entering -= 1
     if broker.log is not None:
         publisher = message.publisher.log_number if isinstance(message.publisher, Session) else -1
         broker.log_message(due_ns, Kind.SERVED, publisher, message, message.qos)

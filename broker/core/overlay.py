@@ -58,7 +58,7 @@ class Overlay:
         self.parent: Session | None = None
         self.subscribed = 0  # local subscriptions so far; numbers their identities
         self._known: dict[Entry, Known] = {}  # what the parent knows, or may know
-        self._open: dict[int, tuple[Entry, bool]] = {}  # told and not acknowledged: packet id -> entry, whether added
+        self.told: dict[int, tuple[Entry, bool]] = {}  # told and not acknowledged: packet id -> entry, whether added
         self._asked: dict[Entry, bool] = {}  # the parent was asked for retained messages; whether late, after a cut
         self._foreign_asks: dict[Entry, set[str]] = {}  # a foreign parent is answering: topics that came so far
         self._pings: deque[Entry | None] = deque()  # sent to the parent; an entry's answer is complete with its ping's
@@ -94,7 +94,7 @@ class Overlay:
             self._ask(entry, parent, is_late)
         packet_id = parent.take_id()
         parent.parked[packet_id] = None  # until it is acknowledged
-        self._open[packet_id] = (entry, is_added)
+        self.told[packet_id] = (entry, is_added)
         known = self._known.setdefault(entry, Known())
         known.open_id = packet_id
         known.number = persist.save_known(self._broker, known.number, entry, False)
@@ -121,7 +121,7 @@ class Overlay:
             log.add(now_ns, _KINDS[kind], parent.log_number, log.number(entry.filter), flags=is_added)
 
     def acknowledged(self, packet_id: int) -> None:
-        entry, is_added = self._open.pop(packet_id, (None, False))
+        entry, is_added = self.told.pop(packet_id, (None, False))
         if entry is None or self.parent is None:
             return
         self.parent.parked.pop(packet_id, None)
@@ -351,13 +351,13 @@ class Overlay:
         """What was told and not acknowledged may or may not have arrived: the parent is told again how it is."""
         assert self.parent is not None
         deliver.disconnected(self._broker, self.parent, now_ns)
-        for packet_id, (entry, is_added) in self._open.items():
+        for packet_id, (entry, is_added) in self.told.items():
             self.parent.parked.pop(packet_id, None)
             if is_added:
                 self._asked.pop(entry, None)
             if entry in self._known:
                 self._known[entry].open_id = UNSURE
-        self._open.clear()
+        self.told.clear()
         self._foreign_asks.clear()
         self._pings.clear()
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]  # of numbers, text, bytes, None and tuples of them
 INLINE_BYTES_MAX = 1024  # of the payload of a message that is stored with its only delivery
 SHIFT = 56
+LOG = 0  # the key of a row that is the driver's: of its message log, see runtime/log_file.py
 SESSION, SUBSCRIPTION, ENTRY, KNOWN, MARK, RECEIVED, MESSAGE, RETAINED, DELIVERY, ENTERING = (
     kind << SHIFT for kind in range(1, 11)
 )  # in the order in which they are restored

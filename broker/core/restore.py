@@ -27,6 +27,9 @@ class _Restoring:
         self.messages: dict[int, Message] = {}
         self.inputs: list[Message] = []
 
+    def log(self, number: int, row: Row) -> None:
+        """It is the driver's."""
+
     def session(self, number: int, row: Row) -> None:
         client_id, expiry_s, expires_at_ns, link = row
         broker = self.broker
@@ -165,6 +168,7 @@ def _message(row: Row) -> Message:
 
 
 _KINDS = {
+    persist.LOG: "log",
     persist.SESSION: "session",
     persist.SUBSCRIPTION: "subscription",
     persist.ENTRY: "entry",

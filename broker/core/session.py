@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 PACKET_IDS = 65_535
 
+LONG_AGO_NS = -(1 << 62)
+
 
 class Delivery:
     """One message for one session."""
 
     __slots__ = (
         "answers", "has_waited", "identifiers", "is_released", "message", "number", "packet_id", "qos", "retain",
-        "session",
+        "session", "since_ns",
     )  # fmt: skip
 
     def __init__(
@@ -33,6 +35,7 @@ class Delivery:
         self.identifiers = identifiers
         self.answers = answers  # the child's subscription for which a retained message is sent down a link
         self.has_waited = False  # the log says that it was queued
+        self.since_ns = LONG_AGO_NS  # when it was, in this life of the broker
         self.packet_id = 0  # since it was sent, or was about to be
         self.number = 0  # of its row in the store; 0: it has none
         self.session = 0  # the number of its session's row

@@ -2,20 +2,24 @@
 
 import asyncio
 import gc
+import os
 import signal
 import sqlite3
+import stat
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import uvloop
 
+from broker.core import persist
 from broker.core.broker import Broker
 from broker.core.restore import restore
+from broker.core.store import StoreFullError
 from broker.log_record import Log
 from broker.runtime import uplink
-from broker.runtime.log_file import LogFile
+from broker.runtime.log_file import LogFile, TurnLog, complete
 from broker.runtime.server import Server
 from broker.runtime.settings import DISK, MEMORY, Settings, SettingsError, settings
 from broker.runtime.store import SqliteStore, StoreError, is_damage, set_aside
@@ -23,6 +27,7 @@ from broker.runtime.store import SqliteStore, StoreError, is_damage, set_aside
 BAD_INPUT, MISSING = 2, 3
 GC_ALLOCATIONS = 50_000  # between two looks for garbage in circles, of which a broker makes next to none
 SHRINK_S, SHRINK_STEP_S = 2.0, 0.02  # between looks at unused space in the store, and between steps
+INPUT_BYTES = 4096  # read at once from a pipe that says nothing
 BACKLOG = 4096  # connections that may wait to be accepted: a crowd that reconnects after a restart
 
 
@@ -65,6 +70,7 @@ def _restored(wanted: Settings, folder: Path, log: Log | None) -> tuple[Broker, 
         store.open()
         broker = Broker(wanted.broker, log, is_durable=True)
         restore(broker, store.load(), time.time_ns())
+        _complete_log(folder, store)
     except (sqlite3.Error, LookupError, ValueError, TypeError, AttributeError, AssertionError, EOFError) as error:
         why = " ".join(str(error).split())  # in one line
         aside = set_aside(folder) if is_damage(error) else None
@@ -77,25 +83,42 @@ def _restored(wanted: Settings, folder: Path, log: Log | None) -> tuple[Broker, 
     return broker, store
 
 
+def _complete_log(folder: Path, store: SqliteStore) -> None:
+    row = store.row(persist.LOG)
+    if row is not None:
+        complete(folder, row)
+        with suppress(StoreFullError):  # then the next start looks again, and finds nothing missing
+            store.commit([(persist.LOG, None)])
+
+
 async def _shrink(store: SqliteStore) -> None:
     while True:
         has_more = store.shrink()
         await asyncio.sleep(SHRINK_STEP_S if has_more else SHRINK_S)
 
 
-async def _serve(wanted: Settings, ending: ExitStack) -> None:
-    loop = asyncio.get_running_loop()
-    log = Log() if wanted.data else None
+def _begin(wanted: Settings, ending: ExitStack, log: Log | None) -> tuple[Server, SqliteStore | None]:
+    """The server, before anybody can reach it."""
     broker, store = _open(wanted, log)
     broker.started(time.time_ns())
     if store is not None:
         ending.callback(store.close)  # after the loop: the last connections to go change something, too
-    if wanted.parent is not None:
-        broker.overlay.expect_parent(f"{wanted.parent[0]}:{wanted.parent[1]}")
-    else:
+    if wanted.parent is None:
         broker.overlay.forget_parent(time.time_ns())
-    server = Server(broker, store)
+    elif broker.overlay.parent is None:  # else it is called as in the life before, until it says its name
+        broker.overlay.expect_parent(wanted.parent_name or f"{wanted.parent[0]}:{wanted.parent[1]}")
+    turn_log = None
+    if log is not None and wanted.data is not None and wanted.broker.is_testbed:
+        turn_log = TurnLog(log, wanted.data)
+        ending.callback(turn_log.close)
+    server = Server(broker, store, turn_log)
     server.flush()
+    return server, store
+
+
+async def _listen(wanted: Settings, server: Server) -> tuple[asyncio.Server, str]:
+    """On all ports; and what is said of them."""
+    loop = asyncio.get_running_loop()
     listener = await loop.create_server(server.protocol, wanted.host, wanted.port, backlog=BACKLOG, ssl=wanted.tls)
     told = f"mqtt {wanted.host}:{listener.sockets[0].getsockname()[1]}"
     if wanted.ws_port is not None:
@@ -106,14 +129,42 @@ async def _serve(wanted: Settings, ending: ExitStack) -> None:
     if wanted.metrics_port is not None:
         from broker.runtime import metrics
 
-        scraped = await metrics.serve(broker, wanted.host, wanted.metrics_port)
+        scraped = await metrics.serve(server.broker, wanted.host, wanted.metrics_port)
         told += f", metrics {wanted.host}:{scraped.sockets[0].getsockname()[1]}"
-    log_file = LogFile(log, wanted.data) if log is not None and wanted.data is not None else None
+    return listener, told
+
+
+def _stop_with_input(stop: asyncio.Event) -> None:
+    """Where standard input is a pipe (or a pair of sockets), the broker ends with who holds the other end."""
+    if sys.stdin is None:
+        return
+    mode = os.fstat(sys.stdin.fileno()).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return
+    loop, pipe = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def read() -> None:
+        if not os.read(pipe, INPUT_BYTES):
+            loop.remove_reader(pipe)
+            stop.set()
+
+    loop.add_reader(pipe, read)
+
+
+async def _serve(wanted: Settings, ending: ExitStack) -> None:
+    loop = asyncio.get_running_loop()
+    log = Log() if wanted.data else None
+    server, store = _begin(wanted, ending, log)
+    listener, told = await _listen(wanted, server)
+    is_background = not wanted.broker.is_testbed  # else the server writes it
+    log_file = LogFile(log, wanted.data) if is_background and log and wanted.data else None
     shrinking = asyncio.create_task(_shrink(store)) if store is not None else None
     writing = asyncio.create_task(log_file.run()) if log_file is not None else None
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if wanted.broker.is_testbed:
+        _stop_with_input(stop)
     gc.freeze()  # what is there now stays: the collector need not look at it again
     gc.set_threshold(GC_ALLOCATIONS, 50, 100)
     print(f"brokerbed broker {wanted.broker.name}: {told}", flush=True)
@@ -136,3 +187,7 @@ async def _serve(wanted: Settings, ending: ExitStack) -> None:
         await log_file.close()
     if linking is not None and linking.done() and not linking.cancelled():
         linking.result()  # only a loop ends it
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,9 @@
-"""The message log on disk: what the core buffered is appended in the background, in order.
+"""The message log on disk: what the core buffered is appended, in order.
 
-A disk that is full or stuck never stops the broker: events that cannot be written are lost, counted and reported, and
-the files stay whole.
+A broker of its own writes in the background. One of the testbed writes with each turn of the event loop, before any
+output: its log tells all that anybody was told, and agrees with its store, whenever it is killed.
+A disk that is full never stops the broker: events that cannot be written are lost, counted and reported, and the files
+stay whole.
 """
 
 import asyncio
@@ -10,28 +12,55 @@ import sys
 from io import FileIO
 from pathlib import Path
 
+from broker.core.persist import Row
 from broker.log_record import MAGIC, NAMES_FILE, RECORDS_FILE, Log, name_line, route_line
 
 FLUSH_S = 0.2  # how long an event may stay in memory
 WAITING_BYTES_MAX = 256 * 2**20  # in memory while the disk is stuck; beyond that events are lost
+GAPS = "brokerbed broker: the message log has gaps from now on ({})"
 
 
-class LogFile:
-    """Writes a Log's buffers every now and then, in a thread, so that the event loop never waits for the disk."""
+class _Files:
+    """The two files of one life."""
 
     def __init__(self, log: Log, folder: Path) -> None:
         self._log = log
-        self._writing: asyncio.Task[None] | None = None
         self._unwritten: list[str] = []  # names that could not be written yet: records to come refer to them
         self.lost_bytes = 0
         self._has_gaps = False  # which is said once
         folder.mkdir(parents=True, exist_ok=True)
-        number = 1
-        while (folder / RECORDS_FILE.format(number)).exists():
-            number += 1
-        self._names = (folder / NAMES_FILE.format(number)).open("ab", buffering=0)
-        self._records = (folder / RECORDS_FILE.format(number)).open("ab", buffering=0)
-        self._records.write(MAGIC)
+        self.life = 1
+        while (records := folder / RECORDS_FILE.format(self.life)).exists():
+            self.life += 1
+        self._names = (folder / NAMES_FILE.format(self.life)).open("ab", buffering=0)
+        new = records.with_suffix(".new")
+        new.write_bytes(MAGIC)
+        new.replace(records)  # whoever is killed here leaves no file without its beginning
+        self._records = records.open("ab", buffering=0)
+
+    def _write_names(self) -> None:
+        """Before the records: none ever refers to a name that is not there."""
+        if self._unwritten:
+            _append(self._names, "".join(line + "\n" for line in self._unwritten).encode())
+            self._unwritten = []
+
+    def _lose(self, size: int, why: str) -> None:
+        if not self._has_gaps:
+            self._has_gaps = True
+            print(GAPS.format(why), file=sys.stderr, flush=True)
+        self.lost_bytes += size
+
+    def _close(self) -> None:
+        self._records.close()
+        self._names.close()
+
+
+class LogFile(_Files):
+    """Writes a Log's buffers every now and then, in a thread, so that the event loop never waits for the disk."""
+
+    def __init__(self, log: Log, folder: Path) -> None:
+        super().__init__(log, folder)
+        self._writing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         while True:
@@ -50,28 +79,75 @@ class LogFile:
     def _write(
         self, names: list[tuple[int, str]], routes: list[tuple[int, tuple[int, ...]]], records: bytearray
     ) -> None:
-        """Names first: a record never refers to a name that is not there."""
-        self._unwritten += [name_line(*name) for name in names] + [route_line(*route) for route in routes]
+        self._unwritten += _lines(names, routes)
         try:
-            if self._unwritten:
-                _append(self._names, "".join(line + "\n" for line in self._unwritten).encode())
-                self._unwritten = []
+            self._write_names()
             _append(self._records, records)
         except OSError as error:
             self._lose(len(records), error.strerror or str(error))
-
-    def _lose(self, size: int, why: str) -> None:
-        if not self._has_gaps:
-            self._has_gaps = True
-            print(f"brokerbed broker: the message log has gaps from now on ({why})", file=sys.stderr, flush=True)
-        self.lost_bytes += size
 
     async def close(self) -> None:
         if self._writing is not None:
             await self._writing
         await self.flush()
-        self._records.close()
-        self._names.close()
+        self._close()
+
+
+class TurnLog(_Files):
+    """Writes a Log's buffers when the server says so: first `row` is stored, where there is a store, then `write`."""
+
+    def row(self) -> Row | None:
+        """For the store: what `write` is about to append, and where, so that `complete` can do it after a kill."""
+        self._prepare()
+        if not self._log.records:
+            return None
+        return self.life, os.fstat(self._records.fileno()).st_size, bytes(self._log.records)
+
+    def write(self) -> None:
+        self._prepare()
+        records = self._log.records
+        if records:
+            self._log.records = bytearray()
+            try:
+                _append(self._records, records)
+            except OSError as error:
+                self._lose(len(records), error.strerror or str(error))
+
+    def _prepare(self) -> None:
+        """Names first; where they cannot be written the records are lost."""
+        log = self._log
+        if not (log.names or log.routes or self._unwritten):
+            return
+        self._unwritten += _lines(log.names, log.routes)
+        log.names, log.routes = [], []
+        try:
+            self._write_names()
+        except OSError as error:
+            self._lose(len(log.records), error.strerror or str(error))
+            log.records = bytearray()
+
+    def close(self) -> None:
+        self._close()
+
+
+def complete(folder: Path, row: Row) -> None:
+    """Append what is missing of the records that a broker had stored when it was killed; the row is TurnLog's."""
+    life, size, records = row
+    try:
+        with (folder / RECORDS_FILE.format(life)).open("r+b", buffering=0) as file:
+            file.seek(size)
+            there = file.read(len(records))
+            is_cut = os.fstat(file.fileno()).st_size < size  # as the death of the machine may leave it
+            if not is_cut and len(there) < len(records) and records.startswith(there):
+                _append(file, records[len(there) :])
+    except FileNotFoundError:
+        pass  # somebody has taken the log away
+    except OSError as error:
+        print(GAPS.format(error.strerror or error), file=sys.stderr, flush=True)
+
+
+def _lines(names: list[tuple[int, str]], routes: list[tuple[int, tuple[int, ...]]]) -> list[str]:
+    return [name_line(*name) for name in names] + [route_line(*route) for route in routes]
 
 
 def _append(file: FileIO, data: bytes | bytearray) -> None:

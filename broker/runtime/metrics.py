@@ -1,6 +1,7 @@
 """Prometheus: the core's plain integers, read when somebody scrapes."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -8,15 +9,36 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from broker.core.broker import Broker
+from broker.core.session import Session
 
 REQUEST_BYTES_MAX = 8192  # of an HTTP request's head
 REQUEST_S_MAX = 5.0
+LAG_PERIOD_S = 0.1
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nConnection: close\r\n"
 
 
+class Lag:
+    """How late the event loop is: a timer every so often looks how much later than due it was called."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0  # so far
+        self.samples = 0
+        self._due_s = 0.0
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due_s = time.monotonic() + LAG_PERIOD_S
+        loop.call_later(LAG_PERIOD_S, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.seconds += max(0.0, time.monotonic() - self._due_s)  # the loop's clock has milliseconds: it may be early
+        self.samples += 1
+        self.watch(loop)
+
+
 class BrokerCollector(Collector):
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, lag: Lag | None = None) -> None:
         self._broker = broker
+        self._lag = lag or Lag()
 
     def collect(self) -> Iterator[Metric]:
         broker, counters = self._broker, self._broker.counters
@@ -29,6 +51,8 @@ class BrokerCollector(Collector):
             ("brokerbed_protocol_errors", "connections ended for breaking the protocol", counters.protocol_errors),
             ("brokerbed_messages_rejected", "messages refused with a reason code", counters.rejected),
             ("brokerbed_store_problems", "times that the store could not be written", counters.store_problems),
+            ("brokerbed_loop_lag_seconds", "how late the event loop was, summed over samples", self._lag.seconds),
+            ("brokerbed_loop_lag_samples", "how often that was looked at", self._lag.samples),
         ):
             counter = CounterMetricFamily(metric, text, labels=["broker"])
             counter.add_metric([name], value)
@@ -44,11 +68,16 @@ class BrokerCollector(Collector):
             ("brokerbed_store_blocked", "1 while the store cannot be written", counters.store_blocked),
             ("brokerbed_retained_messages", "retained messages", len(broker.retained)),
             ("brokerbed_session_queue_messages", "messages that wait for their session", self._waiting()),
+            ("brokerbed_messages_under_way", "messages that the broker is not done with", self._under_way()),
+            ("brokerbed_offline_messages", "of these, those for clients that are not connected", self._offline()),
         ):
             family = GaugeMetricFamily(metric, text, labels=["broker"])
             family.add_metric([name], gauge)
             yield family
-        ends = [*broker.sessions.values(), *filter(None, [broker.overlay.parent])]
+        yield from self._of_links(name)
+
+    def _of_links(self, name: str) -> Iterator[Metric]:
+        ends = self._ends()
         links = [session.link for session in ends if session.link is not None]
         entries = GaugeMetricFamily("brokerbed_routing_entries", "routing table entries", labels=["broker", "scope"])
         entries.add_metric([name, "local"], sum(len(it.subscriptions) for it in ends if it.link is None))
@@ -64,16 +93,40 @@ class BrokerCollector(Collector):
                 for kind, value in link.received.items():
                     sent.add_metric([link.peer, name, kind], value)
         yield sent
+        connected = GaugeMetricFamily(
+            "brokerbed_link_connected", "1 while an overlay link is connected", labels=["broker", "peer"]
+        )
+        for session in ends:
+            if session.link is not None:
+                connected.add_metric([name, session.link.peer], session.connection is not None)
+        yield connected
+
+    def _ends(self) -> list[Session]:
+        """All sessions, that of the parent among them."""
+        return [*self._broker.sessions.values(), *filter(None, [self._broker.overlay.parent])]
 
     def _waiting(self) -> int:
-        ends = [*self._broker.sessions.values(), *filter(None, [self._broker.overlay.parent])]
-        return sum(len(session.queue) for session in ends)
+        return sum(len(session.queue) for session in self._ends())
+
+    def _under_way(self) -> int:
+        """0 if, and only if, there is nothing left to do; output that a connection does not take counts as one."""
+        broker, ends = self._broker, self._ends()
+        staged = sum(len(session.link.staged) for session in ends if session.link is not None)
+        open_ = sum(len(session.queue) + len(session.inflight) for session in ends)
+        unread = sum(1 for it in broker.connections if it.output or it.driver.get_write_buffer_size())
+        return broker.entering + staged + open_ + unread + len(broker.overlay.told)
+
+    def _offline(self) -> int:
+        absent = [it for it in self._broker.sessions.values() if it.link is None and it.connection is None]
+        return sum(len(session.queue) + len(session.inflight) for session in absent)
 
 
 async def serve(broker: Broker, host: str, port: int) -> asyncio.Server:
     """GET anything answers with the metrics."""
     registry = CollectorRegistry()
-    registry.register(BrokerCollector(broker))
+    lag = Lag()
+    lag.watch(asyncio.get_running_loop())
+    registry.register(BrokerCollector(broker, lag))
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

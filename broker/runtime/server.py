@@ -10,6 +10,7 @@ from broker.core.broker import Broker
 from broker.core.connection import Connection
 from broker.core.persist import Row
 from broker.core.store import Store, StoreFullError
+from broker.runtime.log_file import TurnLog
 from broker.values import NS_PER_S
 
 OUTPUT_BYTES_MAX = 8 * 2**20  # buffered for one connection that does not read; beyond, QoS 0 is dropped for it
@@ -24,11 +25,13 @@ class Server:
     What the core wants to survive is stored once per turn of the event loop, and until then nothing is written, so
     that nobody is told of anything that could be forgotten. When the store cannot take it, the broker reads nothing
     more from anybody until it can.
+    A log that is given is written with each turn, before any output, and its records are part of what is stored.
     """
 
-    def __init__(self, broker: Broker, store: Store | None = None) -> None:
+    def __init__(self, broker: Broker, store: Store | None = None, log: TurnLog | None = None) -> None:
         self.broker = broker
         self._store = store
+        self._log = log
         self._is_commit_due = False
         self._to_commit: list[tuple[int, Row | None]] = []  # what the store would not take yet
         self.store_problem: str | None = None  # why it would not
@@ -59,8 +62,11 @@ class Server:
         assert self._store is not None
         if self.broker.unsaved:
             self._to_commit += persist.take(self.broker)
+        rows = self._to_commit
+        if self._log is not None and (logged := self._log.row()) is not None:
+            rows = [*rows, (persist.LOG, logged)]
         try:
-            self._store.commit(self._to_commit)
+            self._store.commit(rows)
         except StoreFullError as error:
             self._hold(str(error))
             return
@@ -95,6 +101,8 @@ class Server:
 
     def _write(self) -> None:
         broker = self.broker
+        if self._log is not None:
+            self._log.write()
         if broker.dirty:
             for connection in broker.dirty:
                 output = connection.output
@@ -126,6 +134,7 @@ class Server:
             self._timer.cancel()
         self.broker.shut_down()
         if self._store is not None:
+            self._is_commit_due = True  # nothing is written unless it can be stored
             self._commit()
         self.flush()
 

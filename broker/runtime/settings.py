@@ -37,8 +37,10 @@ _NOT_LIMITS = (
 )
 LIMITS = {field.name: field for field in fields(BrokerConfig) if field.name not in _NOT_LIMITS}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # as in scenarios
-KEYS = ("allow_anonymous", "password_file", "access_file", "tls_cert", "tls_key", "limits", "service", "parent")
-PARENT_KEYS = {"user", "password_file", "tls_ca"}
+KEYS = (
+    "allow_anonymous", "password_file", "access_file", "tls_cert", "tls_key", "testbed", "limits", "service", "parent",
+)  # fmt: skip
+PARENT_KEYS = {"name", "user", "password_file", "tls_ca"}
 MEMORY, PROCESS, DISK = DURABILITIES = ("memory", "process", "disk")
 LIFE_FILE = "broker.json"
 
@@ -56,6 +58,7 @@ class Settings:
     data: Path | None
     durability: str
     parent: tuple[str, int] | None
+    parent_name: str | None  # what it is called until it says its name; None: by its address
     parent_tls: ssl.SSLContext | None
     tls: ssl.SSLContext | None
     broker: BrokerConfig
@@ -101,8 +104,6 @@ def settings(arguments: list[str]) -> Settings:
         access = parse_access(_text(folder, given["access_file"])) if "access_file" in given else None
     except AccessError as error:
         raise SettingsError(f"{options.config}: {error}") from None
-    service = given.get("service", {})
-    stream = random.Random(service.get("seed", 1))  # noqa: S311  # emulated service, not a secret
     durability = options.durability or (MEMORY if options.data is None else PROCESS)
     if durability != MEMORY and options.data is None:
         raise SettingsError(f"--durability {durability} needs --data DIR: the folder in which state survives")
@@ -118,14 +119,8 @@ def settings(arguments: list[str]) -> Settings:
         users=users,
         access=access,
         allow_anonymous=_anonymous(options, given.get("allow_anonymous"), users is not None),
-        service_in=_demand(options.config, service.get("broker_in"), stream),
-        service_per_copy=bool(service.get("per_copy", False)),
-        service_link=_demand(options.config, service.get("link"), stream),
-        session_service={
-            client: demand
-            for client, law in service.get("sessions", {}).items()
-            if (demand := _demand(options.config, law, stream)) is not None
-        },
+        is_testbed=_testbed(options.config, given.get("testbed", False)),
+        **_service(options.config, given.get("service", {}), f"{name} {incarnation}"),
         **_limits(options.config, given.get("limits", {})),
     )
     tls = _tls(options.config, folder, given)
@@ -139,6 +134,7 @@ def settings(arguments: list[str]) -> Settings:
         options.data,
         durability,
         parent,
+        given.get("parent", {}).get("name"),
         parent_tls,
         tls,
         config,
@@ -172,6 +168,8 @@ def _parent_login(file: Path, folder: Path, given: Any) -> tuple[str | None, str
     """With which user name and password the link introduces itself."""
     if not isinstance(given, dict) or not set(given) <= PARENT_KEYS or ("password_file" in given) > ("user" in given):
         raise SettingsError(f'{file}: parent: like {{user = "leaf", password_file = "leaf.password"}}, not {given}')
+    if not NAME.fullmatch(str(given.get("name", "parent"))):
+        raise SettingsError(f"{file}: parent: name: a broker's name, not {given['name']!r}")
     password = _text(folder, given["password_file"]).strip("\r\n") if "password_file" in given else None
     return given.get("user"), password
 
@@ -233,9 +231,32 @@ def _limits(file: Path, given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _demand(file: Path, law: Any, stream: random.Random) -> Demand | None:
-    if law is None:
-        return None
+def _testbed(file: Path, wanted: Any) -> bool:
+    if not isinstance(wanted, bool):
+        raise SettingsError(f"{file}: testbed must be true or false, not {wanted}")
+    return wanted
+
+
+def _service(file: Path, given: dict[str, Any], life: str) -> dict[str, Any]:
+    """The emulated service; each stage has a stream of its own, and another one in each life of the broker."""
+    seed = given.get("seed", 1)
+    if isinstance(seed, bool) or not isinstance(seed, int | str):
+        raise SettingsError(f"{file}: service: seed must be a whole number or text, not {seed}")
+
+    def demand(stage: str, law: Any) -> Demand:
+        return _demand(file, law, random.Random(f"{seed} {life} {stage}"))  # noqa: S311  # not a secret
+
+    return {
+        "service_in": demand("broker_in", given["broker_in"]) if "broker_in" in given else None,
+        "service_link": demand("link", given["link"]) if "link" in given else None,
+        "service_per_copy": bool(given.get("per_copy", False)),
+        "session_service": {
+            client: demand(f"sessions/{client}", law) for client, law in given.get("sessions", {}).items()
+        },
+    }
+
+
+def _demand(file: Path, law: Any, stream: random.Random) -> Demand:
     if not isinstance(law, dict) or not isinstance(law.get("mean_s"), int | float) or law["mean_s"] <= 0:
         raise SettingsError(f'{file}: service: a demand is like {{mean_s = 0.0625, law = "exponential"}}, not {law}')
     kind = law.get("law", "exponential")

@@ -19,8 +19,8 @@ from broker.core.store import StoreFullError
 FILE = "store.sqlite"
 PARTS = ("", "-wal", "-journal", "-shm")  # what may lie beside it
 APPLICATION_ID = 0x62726264  # "brbd": this file is ours
-VERSION = 1  # of the rows and their meaning; see MIGRATIONS
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}  # from version n to n + 1
+VERSION = 2  # of the rows and their meaning; see MIGRATIONS. 2: there may be the row of the message log
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: lambda _: None}  # from version n to n + 1
 MARSHAL = 2  # version of the encoding, which every Python reads
 CRC_OF_WHOLE = 0x2144DF1C  # the CRC-32 of anything that ends with its own CRC-32
 SPARE_PAGES_MAX = 1000  # unused, before the file is made smaller
@@ -107,8 +107,14 @@ class SqliteStore:
         (problem,) = self._rows.execute("PRAGMA quick_check(1)").fetchone()
         if problem != "ok":
             raise sqlite3.DatabaseError(problem)
+        yield from self._read("SELECT key, value FROM rows ORDER BY key")
+
+    def row(self, key: int) -> Row | None:
+        return next((row for _, row in self._read("SELECT key, value FROM rows WHERE key = ?", key)), None)
+
+    def _read(self, query: str, *values: int) -> Iterator[tuple[int, Row]]:
         loads, crc32 = marshal.loads, zlib.crc32
-        for key, value in self._rows.execute("SELECT key, value FROM rows ORDER BY key"):
+        for key, value in self._rows.execute(query, values):
             if not isinstance(value, bytes) or crc32(value, (key ^ key >> 32) & 0xFFFF_FFFF) != CRC_OF_WHOLE:
                 raise sqlite3.DatabaseError(f"row {key} is damaged")
             yield key, loads(value)  # what follows is ignored

@@ -30,6 +30,9 @@ class _WebSocket:
         if self._waiting_bytes > OUTPUT_BYTES_MAX and not self.connection.is_blocked:
             self._server.broker.writable(self.connection, False, self._server.now_ns())
 
+    def get_write_buffer_size(self) -> int:
+        return self._waiting_bytes
+
     def close(self) -> None:
         self._is_closing = True
         self._wake.set()

@@ -19,8 +19,9 @@ from broker.core.run import Run
 from broker.core.store import MemoryStore
 from broker.log_record import Log
 from broker.values import NS_PER_S
+from clients.session import Packet
 from orchestrator.simulator.loop import Loop
-from orchestrator.simulator.wire import Direct, Packet, Quality, Wire
+from orchestrator.simulator.wire import Direct, Quality, Wire
 
 LogWriter = Callable[[str, int, Log], None]  # who logs, in which life, what
 

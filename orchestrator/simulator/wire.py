@@ -8,14 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import mqtt5
-
 from broker.config import Demand
 from broker.core.run import Run
 from broker.values import NS_PER_S, Published
+from clients.session import Packet
 from orchestrator.simulator.loop import Loop
 
-Packet = mqtt5.Packet | Run | Published
 HEADER_BYTES = 40  # of a packet beside topic and payload, for bandwidth: TCP, IP, MQTT
 CONTROL_BYTES = 60  # of any other packet, in all
 
@@ -42,8 +40,8 @@ class Wire:
     """One direction: what is sent arrives at the other end, in order, later or at once."""
 
     __slots__ = (
-        "_free_ns", "_held", "_is_instant", "_last_ns", "_loop", "_quality", "_to", "direct", "is_held", "is_open",
-        "send",
+        "_free_ns", "_held", "_is_instant", "_last_ns", "_loop", "_quality", "_stuck", "_to", "direct", "is_held",
+        "is_open", "send",
     )  # fmt: skip
 
     def __init__(self, loop: Loop, to: End, quality: Quality) -> None:
@@ -51,9 +49,10 @@ class Wire:
         self._to = to
         self._quality = quality
         self._is_instant = quality is NO_DELAY
-        self._free_ns = 0  # the bandwidth is used until then
-        self._last_ns = 0  # nothing overtakes what arrives then
+        self._free_ns = loop.now_ns  # the bandwidth is used until then
+        self._last_ns = loop.now_ns  # nothing overtakes what arrives then
         self._held: deque[Packet] = deque()
+        self._stuck: deque[Packet] = deque()  # would have arrived while it was held
         self.direct: Direct | None = None  # the output that goes straight into this wire, if there is one
         self.is_held = False
         self.is_open = True
@@ -84,7 +83,7 @@ class Wire:
 
     def _arrive(self, packet: Packet) -> None:
         if self.is_held:
-            self._held.append(packet)  # it was under way when the wire was cut
+            self._stuck.append(packet)
         elif self.is_open:
             self._to.arrived(packet)
 
@@ -95,9 +94,12 @@ class Wire:
     def release(self) -> None:
         self.is_held = False
         held, self._held = self._held, deque()
+        stuck, self._stuck = self._stuck, deque()
         self._choose()
         if not self.is_open:
             self._loop.soon(self._tell, None)
+        for packet in stuck:
+            self._loop.soon(self._arrive, packet)
         for packet in held:
             self.send(packet)
 
@@ -106,6 +108,7 @@ class Wire:
         if self.is_open:
             self.is_open = False
             self._held.clear()
+            self._stuck.clear()
             if not self.is_held:
                 self._loop.soon(self._tell, None)
 

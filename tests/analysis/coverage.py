@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from analysis.jobs.analyse import analyse
 from analysis.runs import find
-from orchestrator.run import run
+from orchestrator.run import VIRTUAL, run
 from orchestrator.scenario import load
 
 RUNS = 200
@@ -36,7 +36,7 @@ def covered(runs: int, folder: Path, measure_s: int = 1000) -> dict[str, float]:
     """Per headline row: the part of the runs whose interval holds the prediction."""
     file = folder / "coverage.yaml"
     file.write_text(TEXT.format(measure_s=measure_s, seeds=list(range(1, runs + 1))), encoding="utf-8")
-    (analysis,) = analyse([find(run(load(file), None, 1, folder, lambda _: None))])
+    (analysis,) = analyse([find(run(load(file), VIRTUAL, None, 1, folder, lambda _: None))])
     hits: Counter[str] = Counter()
     for point in analysis.points:
         for row in point.headline:

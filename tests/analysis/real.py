@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from analysis.runs import Finished, find
-from orchestrator.run import run
+from orchestrator.run import VIRTUAL, run
 from orchestrator.scenario import load
 
 TEXT = """
@@ -48,7 +48,7 @@ def simulate(folder: Path, text: str, seeds: int = 1) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "scenario.yaml"
     file.write_text(text, encoding="utf-8")
-    return run(load(file), None, seeds, folder / "runs", lambda _: None)
+    return run(load(file), VIRTUAL, None, seeds, folder / "runs", lambda _: None)
 
 
 def real_run(folder: Path) -> Real:

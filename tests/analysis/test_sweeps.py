@@ -31,7 +31,7 @@ sweep:
 def killed_after_the_first_point(folder: Path) -> Path:
     (folder / "s.yaml").write_text(TEXT)
     process = subprocess.Popen(
-        [COMMAND, "run", "s.yaml", "--no-analyse"], cwd=folder, start_new_session=True,
+        [COMMAND, "run", "s.yaml", "--on", "virtual", "--no-analyse"], cwd=folder, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     points = folder / "runs/latest/points"

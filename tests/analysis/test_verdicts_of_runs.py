@@ -65,7 +65,17 @@ def kept() -> dict[str, Said]:
 
 
 def test_a_run_that_agrees(command: Commands, place: Path, kept: dict[str, Said]) -> None:
-    said = command("run", place / "pair.yaml", "--json", "--out", place / "agrees", "--junit", place / "agrees.xml")
+    said = command(
+        "run",
+        place / "pair.yaml",
+        "--on",
+        "virtual",
+        "--json",
+        "--out",
+        place / "agrees",
+        "--junit",
+        place / "agrees.xml",
+    )
     told = said.json
     kept["agrees"] = said
     assert verdicts(told) == dict.fromkeys(HEADLINE, "agrees")
@@ -89,7 +99,17 @@ def test_a_broker_that_drops_control_messages_is_caught(
             honest(self, *arguments, **more)
 
     monkeypatch.setattr(Overlay, "_tell", tell)
-    said = command("run", place / "pair.yaml", "--json", "--out", place / "differs", "--junit", place / "differs.xml")
+    said = command(
+        "run",
+        place / "pair.yaml",
+        "--on",
+        "virtual",
+        "--json",
+        "--out",
+        place / "differs",
+        "--junit",
+        place / "differs.xml",
+    )
     told = said.json
     assert dropped > 100
     assert (said.code, told["agrees"]) == (1, False)
@@ -112,7 +132,7 @@ def test_a_broker_that_drops_control_messages_is_caught(
 
 def test_a_run_that_is_too_short(command: Commands, place: Path, kept: dict[str, Said]) -> None:
     options = "--junit", place / "short.xml"
-    said = command("run", place / "short.yaml", "--json", "--out", place / "short", *options)
+    said = command("run", place / "short.yaml", "--on", "virtual", "--json", "--out", place / "short", *options)
     kept["short"] = said
     found = verdicts(said.json)
     assert set(found.values()) <= {"agrees", "inconclusive"}

@@ -55,11 +55,11 @@ def broker(*options: str | Path) -> Iterator[Running]:
             running.errors = errors
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> None:
     """Waits for it, within bounds."""
-    end = time.monotonic() + WAIT_S
+    end = time.monotonic() + wait_s
     while not condition():
-        assert time.monotonic() < end, f"{what} did not happen within {WAIT_S} s"
+        assert time.monotonic() < end, f"{what} did not happen within {wait_s} s"
         time.sleep(POLL_S)
 
 

@@ -111,6 +111,9 @@ def test_password_file_and_access_file(tmp_path: Path) -> None:
         ('tls_cert = "a"\ntls_key = "b"', "cannot be used"),
         ("[service]\nbroker_in = 3", "a demand is like"),
         ('[service]\nbroker_in = {mean_s = 1, law = "pareto"}', "law must be one of"),
+        ("[service]\nseed = 1.5", "seed must be a whole number or text"),
+        ("testbed = 1", "testbed must be true or false"),
+        ('[parent]\nname = "a/b"', "a broker's name"),
         ("= 3", "not valid TOML"),
     ],
 )  # fmt: skip
@@ -128,6 +131,15 @@ def test_port_that_is_taken_is_exit_code_3_and_one_line() -> None:
         done = run("--port", str(running.ports["mqtt"]))
     assert done.returncode == 3
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("testbed", ["true", "false"])
+def test_data_that_cannot_be_a_folder_is_exit_code_3_and_one_line(tmp_path: Path, testbed: str) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text(f"testbed = {testbed}\n")
+    for data in (config, config / "below", Path("/proc/brokerbed")):
+        done = run("--port", "0", "--config", config, "--data", data)
+        assert (done.returncode, len(done.stderr.splitlines())) == (3, 1), done.stderr
 
 
 def certificate(folder: Path) -> None:

@@ -211,11 +211,15 @@ class Run:
         self._kills += 1
         if not self._plan.is_spared:
             broker.kill()
+            self._killed(broker)
             broker.start()
             return
         for client in self._clients:
             if client.broker is broker:
                 client.cut()
+
+    def _killed(self, broker: BrokerProcess) -> None:
+        """For those who want to look at what it has left."""
 
     def _publishing(self, is_publishing: bool) -> None:
         for publisher in self._publishers:

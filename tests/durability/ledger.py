@@ -1,7 +1,8 @@
 """What was published, acknowledged and received, and what of it breaks a promise. Knows no sockets and no processes.
 
 A stream is what one publisher sends to one topic at one QoS, numbered from 0: the unit in which MQTT keeps order. A
-payload says which message of which stream it is, so nothing has to be remembered to judge what a subscriber gets.
+payload says which message of which stream it is, so nothing has to be remembered to judge what a subscriber gets. It
+begins as those of the testbed do, with publisher and number, which a broker of the testbed notes in its log.
 """
 
 from collections import Counter
@@ -53,11 +54,11 @@ class Stream:
     resent: Counter[int] = field(default_factory=Counter)  # number -> how often the publisher sent it again
 
     def __post_init__(self) -> None:
-        self.key = f"{self.publisher} {self.topic} {self.qos}".encode()
+        self.key = self.publisher.encode(), f"{self.topic} {self.qos}".encode()
 
     def payload(self, number: int) -> bytes:
         filler = b"." * FILLER_BYTES if number % FILLER_EVERY == 0 else b""
-        return b"%b|%d|%b" % (self.key, number, filler)
+        return b"%b %d %b|%b" % (self.key[0], number, self.key[1], filler)
 
 
 @dataclass
@@ -152,9 +153,9 @@ class Ledger:
     def received(self, reader: Reader, topic: str, payload: bytes, qos: int, is_marked: bool) -> None:
         """A subscriber's application gets a message."""
         self.receipts += 1
-        key, _, rest = payload.partition(b"|")
-        stream = self._by_key.get(key)
-        digits = rest.partition(b"|")[0]
+        publisher, _, rest = payload.partition(b"|")[0].partition(b" ")
+        digits, _, what = rest.partition(b" ")
+        stream = self._by_key.get((publisher, what))
         number = int(digits) if digits.isdigit() else -1
         if stream is None or topic != stream.topic or not 0 <= number < stream.published:
             self.note(Kind.CONTENT, reader.name, f"{topic}: {payload[:60]!r}")

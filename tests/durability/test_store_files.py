@@ -268,8 +268,17 @@ def test_store_of_a_newer_version_is_refused_and_left_alone(made: Made, tmp_path
     with closing(sqlite3.connect(made.ended.put(tmp_path) / FILE)) as rows:
         rows.execute("PRAGMA user_version = 99")
     newer = Stored.of(tmp_path)
-    assert "newer version of brokerbed (format 99, not 1)" in refused(command.BAD_INPUT, tmp_path)
+    assert "newer version of brokerbed (format 99, not 2)" in refused(command.BAD_INPUT, tmp_path)
     assert Stored.of(tmp_path) == newer
+
+
+def test_store_of_version_1_is_served(made: Made, tmp_path: Path) -> None:
+    """There was no row of a message log in it; these have none, either."""
+    with closing(sqlite3.connect(made.ended.put(tmp_path) / FILE)) as rows:
+        rows.execute("PRAGMA user_version = 1")
+    assert serve(tmp_path) == ("", made.owed)
+    with closing(sqlite3.connect(tmp_path / FILE)) as rows:
+        assert rows.execute("PRAGMA user_version").fetchone() == (2,)
 
 
 @pytest.mark.parametrize("version", [0, -1, -(2**31)])

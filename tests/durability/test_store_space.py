@@ -3,7 +3,6 @@
 import os
 import select
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from tests.broker.running import WAIT_S, Running, broker, metric, until
 from tests.durability.stores import LOG, PAGE_BYTES, Stored, kill, refused
 from tests.mqtt.client311 import PUBACK, Client311, connect, publish
 from tests.mqtt.dial import Dial
+from tests.small_disk import small_disk
 
 DISK_BYTES = 8 * 2**20
 FREE_BYTES = 2**20  # beside the ballast, when the load begins
@@ -26,17 +26,8 @@ BLOCKED, PROBLEMS = "brokerbed_store_blocked", "brokerbed_store_problems_total"
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A small file system of its own."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={DISK_BYTES}", "brokerbed-test", str(place)]
-    try:
-        subprocess.run(["mount", *options], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"a small file system cannot be mounted here, which needs root ({error})")
-    try:
+    with small_disk(tmp_path / "disk", DISK_BYTES) as place:
         yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True, capture_output=True)
 
 
 def fill(disk: Path, free_bytes: int) -> Path:

@@ -120,7 +120,7 @@ def test_interrupted_run_keeps_what_was_logged(tmp_path: Path, sweep: str) -> No
     """Ctrl-C reaches the whole process group; nothing is left running, and there is no traceback."""
     (tmp_path / "s.yaml").write_text(SMALL.replace("measure: 20s", "measure: 100000s") + sweep)
     process = subprocess.Popen(
-        ["env", "--default-signal=INT", COMMAND, "run", "s.yaml"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ["env", "--default-signal=INT", COMMAND, "run", "s.yaml", "--on", "virtual"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
     try:

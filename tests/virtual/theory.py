@@ -45,7 +45,7 @@ class Figure(NamedTuple):
 PERIODS_S = (20, 40, 60)
 CYCLES = {0.05: 60_000, 1: 66_000, 2: 104_000, 3: 46_000, 3.5: 106_000}  # (c / 0.45 bound)^2, see MODELS.md, part 2
 ALWAYS = (0.0, 0.0)
-VOLUNTARY_S = 1_000_000, 2_000_000
+VOLUNTARY_S = 100_000, 200_000
 RATES = ("table.remote_entries", "rate.notifications", "rate.notifications.additional", "rate.control")
 
 

@@ -1,9 +1,9 @@
-"""The faults of a scenario on the virtual ground: when they strike, what they do, how they heal.
+"""The faults of a scenario, on any ground: when they strike, what they do, how they heal.
 
 Each is noted in the log when it strikes and when it heals, and each time a probe that looks at its effect confirms it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
@@ -11,15 +11,55 @@ from typing import Any, Protocol
 from broker.config import Demand
 from broker.laws import sampler
 from broker.log_record import Kind, Log
+from broker.values import NS_PER_S
+from clients.session import Clock
 from clients.workload import stream
 from orchestrator.scenario.format import Fault, Peer
 from orchestrator.scenario.model import Scenario
-from orchestrator.simulator.clients import Client
-from orchestrator.simulator.loop import Loop
-from orchestrator.simulator.network import Host, Uplink
 
-PROBE_NS = 1_000_000  # between two looks whether a fault has taken effect, or is over
-PROBES_MAX = 120_000  # two minutes
+PROBE_NS = 1_000_000  # of model time between two looks whether a fault has taken effect, or is over
+PROBE_NS_MAX, PROBES_MIN = 120 * NS_PER_S, 6000  # how long a probe looks, and how often at least
+
+
+class Host(Protocol):
+    """What runs one broker."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_up(self) -> bool: ...
+    @property
+    def is_paused(self) -> bool: ...
+    @property
+    def serving(self) -> int:
+        """0 while it answers nobody."""
+
+    def crash(self) -> None: ...
+    def start(self) -> None: ...
+    def pause(self, is_paused: bool, /) -> None: ...
+
+
+class Link(Protocol):
+    """Between a broker and its parent."""
+
+    @property
+    def child(self) -> Host: ...
+    @property
+    def parent(self) -> Host: ...
+    @property
+    def is_connected(self) -> bool: ...
+    def cut(self, *ways: str) -> None: ...
+    def repair(self, *ways: str) -> None: ...
+    def is_held(self, way: str, /) -> bool: ...
+
+
+class Session(Protocol):
+    """What a client knows of its connection."""
+
+    @property
+    def is_connected(self) -> bool: ...
+    @property
+    def is_settled(self) -> bool: ...
 
 
 class Disconnectable(Protocol):
@@ -28,21 +68,26 @@ class Disconnectable(Protocol):
     @property
     def peer(self) -> Peer: ...
     @property
-    def client(self) -> Client: ...
+    def client(self) -> Session: ...
     def keep_off(self, is_kept_off: bool) -> None: ...
 
 
 class Network(Protocol):
     """What faults strike."""
 
-    scenario: Scenario
-    loop: Loop
-    end_ns: int
-    hosts: dict[str, Host]
-    links: dict[str, Uplink]
-    client_log: Log | None
-
-    def clients_at(self, host: Host) -> list[Client]: ...
+    @property
+    def scenario(self) -> Scenario: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def end_ns(self) -> int: ...
+    @property
+    def hosts(self) -> Mapping[str, Host]: ...
+    @property
+    def links(self) -> Mapping[str, Link]: ...
+    @property
+    def client_log(self) -> Log | None: ...
+    def clients_at(self, broker: str, /) -> Iterable[Session]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +95,7 @@ class Strike:
     """One fault that has struck: how it heals, and what a probe would see."""
 
     what: str
+    brokers: frozenset[str]  # that it has to do with
     heal: Callable[[], None]
     has_effect: Callable[[], bool]
     is_over: Callable[[], bool]
@@ -58,72 +104,92 @@ class Strike:
 class Faults:
     """The scenario's faults, each for its time."""
 
-    def __init__(self, network: Network, peers: Sequence[Disconnectable]) -> None:
+    def __init__(self, network: Network, peers: Sequence[Disconnectable], probe_ns: int = PROBE_NS) -> None:
         self._network = network
+        self._probe_ns = probe_ns
         self._scenario = network.scenario
-        self._loop = network.loop
+        self._clock = network.clock
         self._end_ns = network.end_ns
         self._hosts = list(network.hosts.values())
         self._links = list(network.links.values())
         self._peers = peers
         self._open: dict[int, Strike] = {}  # those that are not healed yet
         self._number = count(1)
+        self._looks: dict[tuple[Kind, int], Strike] = {}  # probes under way
 
     def begin(self) -> None:
         for position, fault in enumerate(self._scenario.faults):
             draws = stream(self._scenario.seed, "fault", position)
             lasts = sampler(fault.for_.law, fault.for_.mean, draws, fault.for_.cv or 1.0)
             if fault.at is not None:
-                self._loop.at(fault.at, self._strike, (fault, draws, lasts, None))
+                self._clock.at(fault.at, self._strike, (fault, draws, lasts, None))
             elif fault.every is not None:
                 every = sampler(fault.every.law, fault.every.mean, draws, fault.every.cv or 1.0)
-                self._loop.at(every(), self._strike, (fault, draws, lasts, every))
+                self._clock.at(every(), self._strike, (fault, draws, lasts, every))
 
     def _strike(self, strike: tuple[Fault, Any, Demand, Demand | None]) -> None:
         fault, draws, lasts, every = strike
-        loop = self._loop
-        if loop.now_ns >= self._end_ns:
+        clock = self._clock
+        if clock.now_ns >= self._end_ns:
             return
         if every is not None:
-            loop.at(loop.now_ns + every(), self._strike, strike)
+            clock.at(clock.now_ns + every(), self._strike, strike)
+        struck_ns = clock.now_ns
         struck: Strike | None = getattr(self, f"_{fault.verb}")(fault, draws)
         if struck is not None:
             number = next(self._number)
             self._open[number] = struck
-            self._note(Kind.FAULT, number, struck)
-            self._probe((Kind.FAULT_CONFIRMED, number, struck, PROBES_MAX))
-            loop.at(loop.now_ns + lasts(), self._heal, number)
+            self._note(Kind.FAULT, number, struck, struck_ns)
+            self._look(Kind.FAULT_CONFIRMED, number, struck)
+            clock.at(clock.now_ns + lasts(), self._heal, number)
 
     def _heal(self, number: int) -> None:
         struck = self._open.pop(number, None)
         if struck is not None:
             struck.heal()
-            self._note(Kind.HEALED, number, struck)
-            self._probe((Kind.HEAL_CONFIRMED, number, struck, PROBES_MAX))
+            self._note(Kind.HEALED, number, struck, self._clock.now_ns)
+            self._look(Kind.HEAL_CONFIRMED, number, struck)
 
     def heal(self) -> None:
         """All at once."""
         for number in list(self._open):
             self._heal(number)
 
+    @property
+    def is_probing(self) -> bool:
+        """Something is to be seen that was not seen yet."""
+        return bool(self._looks)
+
+    @property
+    def concerned(self) -> set[str]:
+        """Brokers that probes are interested in."""
+        return {name for struck in self._looks.values() for name in struck.brokers}
+
+    def _look(self, kind: Kind, number: int, struck: Strike) -> None:
+        self._looks[kind, number] = struck
+        self._probe((kind, number, struck, max(PROBE_NS_MAX // self._probe_ns, PROBES_MIN)))
+
     def _probe(self, look: tuple[Kind, int, Strike, int]) -> None:
         """Again and again, until what was to be seen is seen."""
         kind, number, struck, left = look
         if kind == Kind.FAULT_CONFIRMED:
             if number not in self._open:
+                del self._looks[kind, number]
                 return  # it healed before it was seen
             is_seen = struck.has_effect()
         else:
             is_seen = struck.is_over()
         if is_seen:
-            self._note(kind, number, struck)
-        elif left > 0:
-            self._loop.at(self._loop.now_ns + PROBE_NS, self._probe, (kind, number, struck, left - 1))
+            self._note(kind, number, struck, self._clock.now_ns)
+        if is_seen or left == 0:
+            del self._looks[kind, number]
+        else:
+            self._clock.at(self._clock.now_ns + self._probe_ns, self._probe, (kind, number, struck, left - 1))
 
-    def _note(self, kind: Kind, number: int, struck: Strike) -> None:
+    def _note(self, kind: Kind, number: int, struck: Strike, time_ns: int) -> None:
         log = self._network.client_log
         if log is not None:
-            log.add(self._loop.now_ns, kind, log.number(struck.what), sequence=number)
+            log.add(time_ns, kind, log.number(struck.what), sequence=number)
 
     def _is_well(self, host: Host) -> bool:
         """It serves, its links are up, and its clients have what they want."""
@@ -131,8 +197,13 @@ class Faults:
         return (
             bool(host.serving)
             and all(it.is_connected for it in links)
-            and all(client.is_settled for client in self._network.clients_at(host))
+            and all(client.is_settled for client in self._network.clients_at(host.name))
         )
+
+    def _around(self, host: Host) -> frozenset[str]:
+        """It and its neighbours."""
+        links = [it for it in self._links if host.name in (it.child.name, it.parent.name)]
+        return frozenset({host.name, *(it.child.name for it in links), *(it.parent.name for it in links)})
 
     def _crash(self, fault: Fault, draws: Any) -> Strike | None:
         hosts = [it for it in self._hosts if it.is_up and fault.crash in (it.name, "any")]
@@ -140,7 +211,13 @@ class Faults:
             return None
         host: Host = draws.choice(hosts)
         host.crash()
-        return Strike(f"crash {host.name}", host.start, lambda: not host.is_up, lambda: self._is_well(host))
+        return Strike(
+            f"crash {host.name}",
+            self._around(host),
+            host.start,
+            lambda: not host.serving,
+            lambda: self._is_well(host),
+        )
 
     def _pause(self, fault: Fault, draws: Any) -> Strike | None:
         hosts = [it for it in self._hosts if not it.is_paused and fault.pause in (it.name, "any")]
@@ -149,12 +226,16 @@ class Faults:
         host: Host = draws.choice(hosts)
         host.pause(True)
         return Strike(
-            f"pause {host.name}", lambda: host.pause(False), lambda: not host.serving, lambda: self._is_well(host)
+            f"pause {host.name}",
+            self._around(host),
+            lambda: host.pause(False),
+            lambda: not host.serving,
+            lambda: self._is_well(host),
         )
 
     def _cut(self, fault: Fault, draws: Any) -> Strike | None:
         links = [it for it in self._links if fault.cut == "any" or _is_between(it, fault.cut)]
-        link: Uplink = draws.choice(links)
+        link: Link = draws.choice(links)
         ways: tuple[str, ...] = ("up", "down")
         if fault.way is not None:
             ways = ("up",) if fault.way == f"{link.child.name}>{link.parent.name}" else ("down",)
@@ -162,6 +243,7 @@ class Faults:
         name = fault.way or f"{link.child.name}-{link.parent.name}"
         return Strike(
             f"cut {name}",
+            frozenset({link.child.name}),
             lambda: link.repair(*ways),
             lambda: all(map(link.is_held, ways)),
             lambda: link.is_connected and not any(map(link.is_held, ways)),
@@ -183,11 +265,12 @@ class Faults:
         what = f"disconnect {peers[0].peer.id if fault.disconnect == 'any' else fault.disconnect}"
         return Strike(
             what,
+            frozenset(),
             heal,
             lambda: not any(peer.client.is_connected for peer in peers),
             lambda: all(peer.client.is_settled for peer in peers),
         )
 
 
-def _is_between(link: Uplink, ends: object) -> bool:
+def _is_between(link: Link, ends: object) -> bool:
     return isinstance(ends, tuple) and set(ends) == {link.child.name, link.parent.name}

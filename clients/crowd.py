@@ -1,0 +1,311 @@
+"""All clients of a scenario, or a part of them: subscriptions that come and go, publications, peers with their queues.
+
+They do what the generators of workload.py say, on whatever clock and connections a ground gives them.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import chain, count
+from typing import Any
+
+from broker.config import Demand
+from broker.laws import sampler
+from broker.log_record import Kind, Log
+from broker.values import Message
+from clients.session import Client, Clock
+from clients.stage import CLASS, Notes, Stage, identity, payload_of
+from clients.workload import Change, Law, Share, arrivals, churn, on_off, publications, shares_of, stream
+from orchestrator.scenario.format import Peer, Publisher, Subscriber
+from orchestrator.scenario.model import Scenario, class_topic
+
+PUBLISHED, SENT, RECEIVED, PROCESSED = map(int, (Kind.PUBLISHED, Kind.SENT, Kind.RECEIVED, Kind.PROCESSED))
+ACKNOWLEDGED = int(Kind.ACKNOWLEDGED)
+NewClient = Callable[[str, str, bool], Client]  # at which broker, with which id, whether it starts clean
+
+
+class Crowd:
+    def __init__(
+        self, scenario: Scenario, clock: Clock, log: Log | None, new_client: NewClient, part: int = 0, parts: int = 1
+    ) -> None:
+        """`part` of `parts`: so that several processes can have a share each."""
+        self.scenario = scenario
+        self.clock = clock
+        self.log = log
+        self.new_client = new_client
+        self.end_ns = scenario.clock.warmup + scenario.clock.measure
+        self.classes = [class_topic(number) for number in range(scenario.classes)]
+        peers = [(kind, copy) for kind, peer in self._peers() for copy in copies_of(scenario, peer)]
+        self.peers: list[ConnectedPeer] = [kind(self, copy) for kind, copy in peers[part::parts]]
+        brokers = list(enumerate(scenario.tree.names))
+        self.pools = [Pool(self, name, position) for position, name in brokers[part::parts]]
+
+    def _peers(self) -> "Iterator[tuple[Any, Any]]":
+        yield from ((PublishingPeer, peer) for peer in self.scenario.publishers)
+        yield from ((SubscribingPeer, peer) for peer in self.scenario.subscribers)
+
+    @property
+    def clients(self) -> "Iterator[Client]":
+        yield from (it.client for it in self.peers)
+        for pool in self.pools:
+            yield from pool.clients
+
+    def connect(self) -> None:
+        for peer in self.peers:
+            peer.connect()
+        for pool in self.pools:
+            pool.connect()
+
+    def populate(self) -> None:
+        """What is subscribed at time zero is so a little before."""
+        for pool in self.pools:
+            pool.populate()
+
+    def begin(self) -> None:
+        """At time zero, or a little before."""
+        for pool in self.pools:
+            pool.begin()
+        for peer in self.peers:
+            peer.begin()
+
+    def stop(self) -> None:
+        """Nothing new comes after the measured time, and everybody is connected so that what waits can arrive."""
+        for peer in self.peers:
+            peer.stop()
+
+    def demand(self, law: Law | None, *name: str) -> Demand | None:
+        """Draws service times, or whatever else a law is for, from a stream of its own."""
+        return demand_of(self.scenario, law, *name)
+
+    def notes_of(self, client_id: str, topic: str, publisher: str, qos: int) -> Notes:
+        return Notes(self.clock, self.log, client_id, topic, publisher, qos)
+
+    def each(self, items: Iterator[Any], act: Callable[[Any], None]) -> None:
+        """Do what a generator says, one thing after the other, until the measured time is over.
+
+        Its items are tuples that begin with their time.
+        """
+        at, end_ns = self.clock.at, self.end_ns
+
+        def step(item: Any) -> None:
+            act(item)
+            item = next(items, None)
+            if item is not None and item[0] < end_ns:
+                at(item[0], step, item)
+
+        item = next(items, None)
+        if item is not None and item[0] < end_ns:
+            at(item[0], step, item)
+
+
+def copies_of(scenario: Scenario, peer: Any) -> list[Any]:
+    return [scenario.copy_of(peer, copy) for copy in range(scenario.copies)]
+
+
+def demand_of(scenario: Scenario, law: Law | None, *name: str) -> Demand | None:
+    if law is None:
+        return None
+    return sampler(law.law, law.mean, stream(scenario.seed, *name), law.cv if law.cv is not None else 1.0)
+
+
+class Pool:
+    """The subscriptions and publications of the classes at one broker.
+
+    A client has a filter once; so the second subscription to one class at one broker is another client's.
+    """
+
+    def __init__(self, crowd: Crowd, broker: str, position: int) -> None:
+        self._crowd = crowd
+        self._broker = broker
+        self._clients: list[Client] = []
+        scenario = crowd.scenario
+        self._changes = churn(_churn_shares(scenario, position), stream(scenario.seed, "subscriptions", broker))
+        shares = _publication_shares(scenario, position)
+        self._times = publications(shares, stream(scenario.seed, "publications", broker))
+        self._publisher = crowd.new_client(broker, f"{broker}-pub", scenario.publications.qos == 0)
+        self._publisher.taken = self._taken
+        self._qos = scenario.publications.qos
+        self._payload = payload_of(CLASS.decode(), 0, scenario.payload_bytes)[: scenario.payload_bytes]
+        self._number = count(1)
+        self._is_needed = bool(shares)
+        self._next: Change | None = None  # the first change after time zero
+
+    def connect(self) -> None:
+        if self._is_needed:
+            self._publisher.connect()
+
+    def populate(self) -> None:
+        for change in self._changes:
+            if change.time_ns > 0:
+                self._next = change
+                break
+            self._change(change)
+
+    def begin(self) -> None:
+        crowd = self._crowd
+        if self._next is not None:
+            crowd.each(chain([self._next], self._changes), self._change)
+        crowd.each(self._times, self._notify if self._qos == 0 else self._publish)
+
+    def _change(self, change: Change) -> None:
+        scenario = self._crowd.scenario
+        while len(self._clients) <= change.slot:
+            name = f"{self._broker}-sub{len(self._clients)}"
+            client = self._crowd.new_client(self._broker, name, scenario.subscriptions.qos == 0)
+            client.connect()
+            self._clients.append(client)
+        topic = self._crowd.classes[change.class_number]
+        if change.is_subscribed:
+            self._clients[change.slot].subscribe(topic, scenario.subscriptions.qos)
+        else:
+            self._clients[change.slot].unsubscribe(topic)
+
+    def _notify(self, publication: tuple[int, int]) -> None:
+        self._publisher.notify(self._crowd.classes[publication[1]], self._payload)
+
+    def _publish(self, publication: tuple[int, int]) -> None:
+        crowd, topic = self._crowd, self._crowd.classes[publication[1]]
+        publisher, number = self._publisher.client_id, next(self._number)
+        payload = payload_of(publisher, number, crowd.scenario.payload_bytes)
+        crowd.notes_of(publisher, topic, publisher, self._qos).add(PUBLISHED, number, len(payload))
+        self._publisher.publish(topic, payload, self._qos)
+
+    def _taken(self, message: Message) -> None:
+        publisher, known = self._publisher.client_id, identity(message.payload)
+        assert known is not None
+        notes = self._crowd.notes_of(publisher, message.topic, publisher, self._qos)
+        notes.add(ACKNOWLEDGED, known[1], len(message.payload))
+
+    @property
+    def clients(self) -> list[Client]:
+        return [*self._clients, self._publisher]
+
+
+class ConnectedPeer:
+    """A peer that comes and goes, or stays."""
+
+    def __init__(self, crowd: Crowd, peer: Peer) -> None:
+        self.crowd = crowd
+        self.peer = peer
+        self.client = crowd.new_client(peer.broker, peer.id, False)
+        self._is_on = True
+        self._is_kept_off = False  # by a fault
+        self.stage: Stage
+
+    def connect(self) -> None:
+        self.client.connect()
+
+    def begin(self) -> None:
+        if self.peer.on is not None and self.peer.off is not None:
+            times = on_off(self.peer.on, self.peer.off, stream(self.crowd.scenario.seed, "on-off", self.peer.id))
+            self.crowd.each(times, self._turn)
+        else:
+            self.switched(True)
+
+    def _turn(self, change: tuple[int, bool]) -> None:
+        self._is_on = change[1]
+        self._apply()
+
+    def keep_off(self, is_kept_off: bool) -> None:
+        self._is_kept_off = is_kept_off
+        self._apply()
+
+    def stop(self) -> None:
+        self._is_on, self._is_kept_off = True, False
+        self._apply()
+
+    def _apply(self) -> None:
+        is_on = self._is_on and not self._is_kept_off
+        if is_on:
+            self.client.connect()
+        else:
+            self.client.disconnect()
+        self.switched(is_on)
+
+    def switched(self, is_on: bool) -> None:
+        """For those who work only while they are connected."""
+
+
+class PublishingPeer(ConnectedPeer):
+    """Makes messages all the time; they wait in its own queue, which is served while it is connected."""
+
+    def __init__(self, crowd: Crowd, peer: Publisher) -> None:
+        super().__init__(crowd, peer)
+        self._rate_per_s = peer.rate
+        self._number = 0  # of the last message
+        self._payload_bytes = crowd.scenario.payload_bytes
+        self._note = crowd.notes_of(peer.id, peer.topic, peer.id, peer.qos).add
+        self.client.taken = self._taken
+        self.stage = Stage(crowd.clock, crowd.demand(peer.service, "publisher", peer.id), self._send)
+
+    def begin(self) -> None:
+        super().begin()
+        times = arrivals([self._rate_per_s], stream(self.crowd.scenario.seed, "messages", self.peer.id))
+        self.crowd.each(times, self._make)
+
+    def switched(self, is_on: bool) -> None:
+        self.stage.switch(is_on)
+
+    def _make(self, _: tuple[int, int]) -> None:
+        number = self._number = self._number + 1
+        payload = payload_of(self.peer.id, number, self._payload_bytes)
+        self._note(PUBLISHED, number, len(payload))
+        self.stage.put((number, payload))
+
+    def _send(self, item: Any) -> None:
+        number, payload = item
+        self._note(SENT, number, len(payload))
+        self.client.publish(self.peer.topic, payload, self.peer.qos)
+
+    def _taken(self, message: Message) -> None:
+        known = identity(message.payload)
+        assert known is not None
+        self._note(ACKNOWLEDGED, known[1], len(message.payload))
+
+
+class SubscribingPeer(ConnectedPeer):
+    """Works on what it receives, one message after the other."""
+
+    def __init__(self, crowd: Crowd, peer: Subscriber) -> None:
+        super().__init__(crowd, peer)
+        self.client.received = self._received
+        self.client.subscribe(peer.topic, peer.qos)
+        demand = crowd.demand(peer.service, "subscriber", peer.id)
+        self.stage = Stage(crowd.clock, demand, self._processed)
+        self.stage.switch(True)
+        self._work = self.stage.put if demand is not None else self._processed
+        self._notes: dict[tuple[bytes, str, int], Notes] = {}  # by publisher, topic and QoS
+
+    def _received(self, topic: str, payload: bytes, qos: int) -> None:
+        known = identity(payload)
+        if known is None:  # its filter may match what a class's publisher sends
+            return
+        publisher, number = known
+        notes = self._notes.get((publisher, topic, qos))
+        if notes is None:
+            notes = self.crowd.notes_of(self.peer.id, topic, publisher.decode(), qos)
+            self._notes[publisher, topic, qos] = notes
+        notes.add(RECEIVED, number, len(payload))
+        self._work((notes, number, len(payload)))
+
+    def _processed(self, item: Any) -> None:
+        notes, number, size = item
+        notes.add(PROCESSED, number, size)
+
+
+def _churn_shares(scenario: Scenario, position: int) -> list[Share]:
+    given = scenario.subscriptions
+    overrides = {
+        number: Share(it.arrival_rate_per_s, (number,), it.lifetime)
+        for (broker, number), it in given.overrides.items()
+        if broker == position
+    }
+    everywhere = given.everywhere
+    rest = None if everywhere is None else Share(everywhere.arrival_rate_per_s, (), everywhere.lifetime)
+    return shares_of(rest, overrides, scenario.classes)
+
+
+def _publication_shares(scenario: Scenario, position: int) -> list[Share]:
+    given = scenario.publications
+    overrides = {
+        number: Share(rate, (number,)) for (broker, number), rate in given.overrides_per_s.items() if broker == position
+    }
+    return shares_of(Share(given.everywhere_per_s, ()), overrides, scenario.classes)

@@ -1,0 +1,176 @@
+"""Clients on sockets: model time on a real clock, and connections that carry the packets of session.Client.
+
+Timers of an event loop have a grain of a millisecond. What is due within half of one is done at once, so that things
+happen too early as often as too late, and what follows is reckoned from when it was due.
+"""
+
+import asyncio
+import heapq
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import mqtt5
+
+from broker.core.run import Run
+from broker.errors import MqttError
+from broker.mqtt import frames, v5
+from broker.values import NS_PER_S, Message, Published, topic_head
+from clients.session import Client, Packet
+
+GRAIN_NS = 500_000
+PACKET_BYTES_MAX = 268_435_460
+AT_ONCE_MAX = 100  # things that are due, before the network has its turn
+LATE_NS = 100_000_000  # of wall time: beyond it, something was done too late
+
+
+class RealClock:
+    """Model time is wall time since the start, times the speed-up. Before the start it stands at zero."""
+
+    def __init__(self, speedup: float) -> None:
+        self.speedup = speedup
+        self.late_ns = self.late_ns_max = 0  # by how much wall time what was done was late: in all, and at most
+        self.done = self.done_late = 0
+        self._loop = asyncio.get_running_loop()
+        self._start_ns: int | None = None  # on the monotonic clock
+        self._heap: list[tuple[int, int, Callable[[Any], None], Any]] = []
+        self._set = 0
+        self._armed_ns: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def now_ns(self) -> int:
+        if self._start_ns is None:
+            return 0
+        return round((time.monotonic_ns() - self._start_ns) * self.speedup)
+
+    def start(self, wall_ns: int) -> None:
+        """Model time zero is at this wall time."""
+        self._start_ns = wall_ns - time.time_ns() + time.monotonic_ns()
+        self._arm()
+
+    def at(self, due_ns: int, action: Callable[[Any], None], argument: Any) -> None:
+        self._set += 1
+        heapq.heappush(self._heap, (due_ns, self._set, action, argument))
+        if self._armed_ns is None or due_ns < self._armed_ns:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._start_ns is None or not self._heap:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_ns = self._heap[0][0]
+        wall_ns = (self._armed_ns - self.now_ns) / self.speedup
+        self._timer = self._loop.call_later(max(0.0, wall_ns / NS_PER_S), self._due)
+
+    def _due(self) -> None:
+        self._timer = self._armed_ns = None
+        heap, grain_ns = self._heap, round(GRAIN_NS * self.speedup)
+        now_ns = self.now_ns
+        for _ in range(AT_ONCE_MAX):
+            if not heap or heap[0][0] > now_ns + grain_ns:
+                break
+            due_ns, _, action, argument = heapq.heappop(heap)
+            late_ns = max(0, now_ns - due_ns) / self.speedup
+            self.done += 1
+            self.done_late += late_ns > LATE_NS
+            self.late_ns += round(late_ns)
+            self.late_ns_max = max(self.late_ns_max, round(late_ns))
+            action(argument)
+            now_ns = self.now_ns
+        if self._armed_ns is None:
+            self._arm()
+
+
+class Line(asyncio.Protocol):
+    """One connection, from the first attempt on; what is sent before it is made waits."""
+
+    def __init__(self, client: Client, address: tuple[str, int]) -> None:
+        self._client = client
+        self._transport: asyncio.Transport | None = None
+        self._waiting: list[bytes] = []
+        self._rest = b""
+        self._is_closed = False
+        self._task = asyncio.get_running_loop().create_task(self._dial(address))
+
+    @property
+    def out(self) -> "Line":
+        return self
+
+    async def _dial(self, address: tuple[str, int]) -> None:
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: self, *address)
+        except OSError:
+            self.connection_lost(None)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if self._is_closed:
+            self._transport.abort()
+            return
+        self._transport.write(b"".join(self._waiting))
+        self._waiting.clear()
+
+    def send(self, packet: Packet) -> None:
+        data = _encoded(packet)
+        if self._transport is None:
+            self._waiting.append(data)
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_closed:
+            return
+        data = self._rest + data if self._rest else data
+        at = 0
+        try:
+            while at < len(data) and (found := frames.bounds(data, at, PACKET_BYTES_MAX)) is not None:
+                body, stop = found
+                self._client.arrived(self, _decoded(data, at, body, stop))
+                at = stop
+        except MqttError:  # a broker that talks nonsense: begin anew
+            self.close()
+            self._client.lost(self)
+        self._rest = data[at:]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        del error
+        if not self._is_closed:
+            self._is_closed = True
+            self._client.lost(self)
+
+
+def _encoded(packet: Packet) -> bytes:
+    if isinstance(packet, Run):
+        return _publish(packet.topic, packet.data, 0, 0, False)
+    if isinstance(packet, Published):
+        message = packet.message
+        return _publish(message.topic, message.payload, packet.qos, packet.packet_id, packet.is_duplicate)
+    return v5.encode(packet)
+
+
+def _publish(topic: str, payload: bytes, qos: int, packet_id: int, is_duplicate: bool) -> bytes:
+    """A PUBLISH without properties."""
+    head = topic_head(topic) + (packet_id.to_bytes(2, "big") if qos else b"") + b"\0"
+    first = bytes((frames.PUBLISH << 4 | is_duplicate << 3 | qos << 1,))
+    return first + frames.encoded_length(len(head) + len(payload)) + head + payload
+
+
+def _decoded(data: bytes, at: int, body: int, stop: int) -> Packet:
+    if data[at] >> 4 != frames.PUBLISH:
+        return v5.decode(data[at:stop])
+    qos = data[at] >> 1 & 3
+    raw_topic, packet_id, rest = frames.publish_parts(data, body, stop, qos)
+    if data[rest]:  # properties
+        packet = cast("mqtt5.PublishPacket", v5.decode(data[at:stop]))
+        payload = bytes(packet.payload or b"")
+    else:
+        payload = data[rest + 1 : stop]
+    message = Message(frames.decoded_topic(raw_topic), payload, qos, False, None)
+    return Published(message, qos, False, packet_id, bool(data[at] & 8))

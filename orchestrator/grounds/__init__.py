@@ -1,0 +1,1 @@
+"""Where experiments run: on a simulated network, as local processes, in containers."""

@@ -1,0 +1,214 @@
+"""Brokers in containers, and the links between them: what faults do to them, and what can be seen of that."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from docker.models.containers import Container
+
+from orchestrator.grounds import watch
+from orchestrator.grounds.base import GroundError
+from orchestrator.grounds.engine import Engine
+from orchestrator.grounds.network import READY_S_MAX
+from orchestrator.grounds.processes import KEPT_LINES, Said
+from orchestrator.grounds.relay import Relay
+
+PORT, METRICS_PORT = 1883, 9100
+
+
+class DockerHost:
+    """The container of one broker, in one life after the other."""
+
+    def __init__(self, engine: Engine, name: str, address: str) -> None:
+        self.name = name
+        self.is_up = False  # it is meant to run
+        self.is_paused = False
+        self.state: watch.BrokerState | None = None
+        self.changed_s = 0.0
+        self.container: Container | None = None
+        self.links: list[DockerLink] = []  # to its parent: what is cut there must be cut again in another life
+        self.ip = address
+        self.said = Said()
+        self._engine = engine
+        self._status = ""  # as the engine said after the last thing that was done
+        self._is_ready = False
+        self._doing: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.ip, PORT
+
+    @property
+    def serving(self) -> int:
+        return int(self._is_ready and self._status == "running")
+
+    def start(self) -> None:
+        self.is_up = True
+        self._is_ready = False
+        self._do(self._start)
+
+    def crash(self) -> None:
+        self.is_up = False
+        self._do(lambda: self._act("kill", "exited"))
+
+    def pause(self, is_paused: bool) -> None:
+        self.is_paused = is_paused
+        self._do(lambda: self._act("pause", "paused") if is_paused else self._act("unpause", "running"))
+
+    def _do(self, action: Callable[[], Any]) -> None:
+        """One thing after the other."""
+        before = self._doing
+        self.changed_s = asyncio.get_running_loop().time()
+
+        async def act() -> None:
+            if before is not None:
+                await asyncio.wait([before])
+                before.result()
+            await action()
+            self.changed_s = asyncio.get_running_loop().time()
+
+        self._doing = asyncio.create_task(act())
+
+    async def done(self) -> None:
+        if self._doing is not None:
+            await self._doing
+
+    async def _act(self, verb: str, becomes: str) -> None:
+        assert self.container is not None
+        with suppress(GroundError):  # it may be in that state already
+            await self._engine.do(getattr(self.container, verb))
+        end_s = time.monotonic() + READY_S_MAX
+        while await self._look_at() != becomes and time.monotonic() < end_s:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    async def _look_at(self) -> str:
+        assert self.container is not None
+        await self._engine.do(self.container.reload)
+        self._status = str(self.container.status)
+        return self._status
+
+    async def _start(self) -> None:
+        assert self.container is not None
+        await self._engine.do(self.container.start)
+        for link in self.links:
+            await link.apply()
+        end_s = time.monotonic() + READY_S_MAX
+        while (state := await watch.look((self.ip, METRICS_PORT))) is None:
+            if await self._look_at() == "exited" or time.monotonic() > end_s:
+                raise GroundError(f"broker {self.name} did not start{await self._last()}")
+            await asyncio.sleep(0.05)
+        self.state = state
+        await self._look_at()
+        self._is_ready = True
+
+    async def listen(self) -> None:
+        """To what it has said so far."""
+        if self.container is not None:
+            told: Any = await self._engine.do(self.container.logs, stdout=False, tail=KEPT_LINES)
+            self.said.lines.clear()
+            self.said.lines.extend(it.removeprefix("brokerbed broker: ") for it in told.decode().splitlines())
+
+    async def _last(self) -> str:
+        await self.listen()
+        return self.said.last
+
+    def check(self) -> None:
+        if self._doing is not None and self._doing.done() and not self._doing.cancelled():
+            self._doing.result()
+
+    async def look(self) -> None:
+        if self.serving:
+            self.state = await watch.look((self.ip, METRICS_PORT)) or self.state
+
+    async def died(self) -> None:
+        """The engine says that it does not run."""
+        if self.is_up and self._is_ready and (self._doing is None or self._doing.done()):
+            raise GroundError(f"broker {self.name} died{await self._last()}")
+
+
+class DockerLink:
+    """Between a broker and its parent: cut in the child's network, or by the relay of a slow or narrow link."""
+
+    def __init__(self, helper: "Helper", child: DockerHost, parent: DockerHost) -> None:
+        self.child = child
+        self.parent = parent
+        self.relay: Relay | None = None
+        self._helper = helper
+        self._held: set[str] = set()  # as it is to be
+        self._applied: set[str] = set()  # as it is
+        self._is_shut = False  # a probe saw that no connection can be made
+        self._changed_s = 0.0
+        self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        child.links.append(self)
+
+    @property
+    def is_connected(self) -> bool:
+        state = self.child.state
+        since_s = max(self.child.changed_s, self.parent.changed_s, self._changed_s)
+        return state is not None and state.is_linked(self.parent.name, since_s)
+
+    def cut(self, *ways: str) -> None:
+        self._change(self._held | set(ways))
+
+    def repair(self, *ways: str) -> None:
+        self._change(self._held - set(ways))
+
+    def is_held(self, way: str) -> bool:
+        if self.relay is not None:
+            return self.relay.is_held(way)
+        return way in self._applied and self._is_shut
+
+    def _change(self, held: set[str]) -> None:
+        self._changed_s = asyncio.get_running_loop().time()
+        if self.relay is not None:
+            self.relay.hold(*held - self._held)
+            self.relay.release(*self._held - held)
+        self._held = held
+        if self.relay is None:
+            task = asyncio.create_task(self._apply_now())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def apply(self) -> None:
+        """The child has a new network namespace."""
+        self._applied = set()
+        if self.relay is None and self._held:
+            await self._apply_now()
+
+    async def _apply_now(self) -> None:
+        async with self._lock:
+            for verb, ways in (("cut", self._held - self._applied), ("repair", self._applied - self._held)):
+                if ways:
+                    said = await self._helper.run(self.child, verb, self.parent.ip, *sorted(ways))
+                    if said in ("open", "shut"):
+                        self._is_shut = said == "shut"
+                        self._applied = self._applied | ways if verb == "cut" else self._applied - ways
+            self._changed_s = asyncio.get_running_loop().time()
+
+
+class Helper:
+    """Short-lived containers that change the network of another one."""
+
+    def __init__(self, engine: Engine, tag: str, labels: dict[str, str]) -> None:
+        self._engine = engine
+        self._tag = tag
+        self._labels = labels
+
+    async def run(self, child: DockerHost, verb: str, address: str, *ways: str) -> str:
+        """What it said; nothing if the child is not there, whose network then is not there either."""
+        assert child.container is not None
+        try:
+            said = await self._engine.do(
+                self._engine.client.containers.run,
+                self._tag, ["orchestrator.grounds.cutter", verb, address, str(PORT), *ways],
+                network_mode=f"container:{child.container.id}", user="0", cap_drop=["ALL"],
+                cap_add=["NET_ADMIN", "NET_RAW"], read_only=True, tmpfs={"/run": ""}, labels=self._labels, remove=True,
+            )  # fmt: skip
+        except GroundError:
+            if child.is_up and child.serving:
+                raise
+            return ""
+        return str(said.decode()).strip()

@@ -1,0 +1,64 @@
+"""The door of a broker for clients that are not ours: a relay before it, so that their connections can be broken.
+
+Its port stays the same over the broker's lives; while the broker is dead, connections are refused as the system would.
+"""
+
+from orchestrator.grounds.local import LOOPBACK, reserved
+from orchestrator.grounds.relay import Relay
+
+CLIENTS_MAX = 10_000  # of one broker; each takes two descriptors
+CONNECT = 1  # the kind of an MQTT packet
+MQTT_5 = 5
+
+
+class Door:
+    """To be used in one event loop."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._port = reserved()
+        self._relay = Relay(target, connections_max=CLIENTS_MAX, is_hearing=True)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return LOOPBACK, int(self._port.getsockname()[1])
+
+    async def open(self) -> None:
+        await self._relay.open(self.address[1])
+
+    def shut(self) -> None:
+        """Nobody new comes in."""
+        self._relay.refuse()
+
+    def disconnect(self, client_id: str | None = None) -> int:
+        """Resets the connections of this client, or of all; returns how many."""
+        return self._relay.reset(lambda start: client_id is None or client_id_of(start) == client_id)
+
+    def close(self) -> None:
+        self._relay.close()
+        self._port.close()
+
+
+def client_id_of(start: bytes) -> str | None:
+    """Of a client whose connection began with these bytes; None if they are no CONNECT up to there."""
+    try:
+        if start[0] >> 4 != CONNECT:
+            return None
+        _, at = _number(start, 1)
+        at += 2 + int.from_bytes(start[at : at + 2], "big")  # the protocol's name
+        version, at = start[at] & 0x7F, at + 4  # ... and flags and keep-alive
+        if version == MQTT_5:
+            size, at = _number(start, at)
+            at += size
+        end = at + 2 + (start[at] << 8 | start[at + 1])
+    except IndexError:
+        return None
+    return None if end > len(start) else start[at + 2 : end].decode("utf-8", "replace")
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A variable byte integer, and where it ends."""
+    value = shift = 0
+    while data[at] & 0x80:
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return value | data[at] << shift, at + 1

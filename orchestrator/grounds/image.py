@@ -1,0 +1,193 @@
+"""The image of the docker ground, built once for what goes into it; the build needs no network and no registry.
+
+By hand: `python -m orchestrator.grounds.image`.
+"""
+
+import hashlib
+import io
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import docker
+from requests.exceptions import RequestException
+
+from orchestrator.grounds import base_image
+from orchestrator.grounds.base import GroundError
+from orchestrator.grounds.base_image import Inside, Tell
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = "deploy/Dockerfile"
+CONSTRAINTS = "constraints.txt"
+SOURCES = (
+    "broker",
+    "clients",
+    "orchestrator/__init__.py",
+    "orchestrator/topology.py",
+    "orchestrator/scenario",
+    "orchestrator/grounds/__init__.py",
+    "orchestrator/grounds/cutter.py",
+)
+EXTRA = "container"  # the group of dependencies in pyproject.toml
+PRUNED = ("tests", "__pycache__", "bin", "*.pyi", "*.pxd", "*.a", "*.h", "*.pyx", "*.c")  # of the packages
+GLIBC_MINOR_MIN = 5  # of the oldest manylinux wheels
+BUILD_S_MAX = 600  # without a word from the engine
+BUILDER_SAYS = ("Step ", "--->", "Removing intermediate container")  # between what the build's commands say
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # the engine shows errors in red
+HASH_DIGITS = 16
+
+
+def ensure(client: docker.DockerClient, tell: Tell) -> str:
+    """The tag of the image for this source tree. It is built if it is not there, and so is its base."""
+    with _engine():
+        base = base_image.ensure(client, tell)
+        tag = tag_of(ROOT, base_id(client, base))
+        if base_image.image_of(client, tag) is None:
+            tell("building the image ...")
+            inside = base_image.look_inside(client, base)
+            with context(ROOT, inside) as file:
+                build(client, file, tag, base, inside)
+    return tag
+
+
+def outlook(client: docker.DockerClient) -> str | None:
+    """Whether the image is there, or what it can be built on; None if it cannot."""
+    with _engine():
+        if base := base_image.here(client):
+            tag = tag_of(ROOT, base_id(client, base))
+            return f"{tag} is there" if base_image.image_of(client, tag) else f"can be built on {base}, which is there"
+        if name := base_image.pullable(client):
+            return f"can be built on {name}, which can be pulled"
+    return None if base_image.hindrance() else "can be built on a base made with debootstrap"
+
+
+def base_id(client: docker.DockerClient, name: str) -> str:
+    return str(client.images.get(name).id)
+
+
+def tag_of(root: Path, base: str) -> str:
+    """By the content of all that goes in, and the base's identity."""
+    digest = hashlib.sha256(base.encode())
+    for part in required(root):
+        digest.update(f"\0{part}".encode())
+    for name in (DOCKERFILE, CONSTRAINTS, *_sources(root)):
+        content = (root / name).read_bytes()
+        digest.update(f"\0{name}\0{len(content)}\0".encode() + content)
+    return f"brokerbed:{digest.hexdigest()[:HASH_DIGITS]}"
+
+
+def required(root: Path) -> list[str]:
+    """The packages that go in, as pyproject.toml has them."""
+    try:
+        project: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    except FileNotFoundError:
+        text = (
+            f"the image is built from brokerbed's source tree, and {root} is none: install it from a clone (make setup)"
+        )
+        raise GroundError(text, is_missing=True) from None
+    return sorted(project["optional-dependencies"][EXTRA])
+
+
+def _sources(root: Path) -> list[str]:
+    files = [
+        file for name in SOURCES for file in ((root / name).rglob("*.py") if (root / name).is_dir() else [root / name])
+    ]
+    return sorted(str(file.relative_to(root)) for file in files)
+
+
+@contextmanager
+def context(root: Path, inside: Inside) -> Iterator[IO[bytes]]:
+    """The build's context as a tar file: Dockerfile, source/, and site/ with the packages."""
+    with tempfile.TemporaryDirectory(prefix="brokerbed-image-") as name, tempfile.TemporaryFile() as file:
+        site = Path(name) / "site"
+        _install(root, site, inside)
+        with tarfile.open(fileobj=file, mode="w") as tar:
+            _add(tar, root / DOCKERFILE, "Dockerfile")
+            for source in _sources(root):
+                _add(tar, root / source, f"source/{source}")
+            for path in sorted(site.rglob("*")):
+                if path.is_file():
+                    _add(tar, path, str(path.relative_to(site.parent)))
+        file.seek(0)
+        yield file
+
+
+def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
+    """Without times, owners and umask, so that layers that have not changed are found again."""
+    entry, content = tarfile.TarInfo(name), path.read_bytes()
+    entry.size, entry.mode = len(content), 0o644
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def _install(root: Path, site: Path, inside: Inside) -> None:
+    """Wheels for the base's Python, whatever this process runs on, fetched as pip is configured here."""
+    major, minor = inside.glibc
+    platforms = [f"manylinux_{major}_{it}_{inside.machine}" for it in range(minor, GLIBC_MINOR_MIN - 1, -1)]
+    platforms.append(f"manylinux2014_{inside.machine}")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    command += ["--target", str(site), "--only-binary", ":all:", "--constraint", str(root / CONSTRAINTS)]
+    command += ["--implementation", "cp", "--python-version", ".".join(map(str, inside.python))]
+    command += [word for platform in platforms for word in ("--platform", platform)]
+    done = subprocess.run([*command, *required(root)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
+        said = errors[-1] if errors else f"exit code {done.returncode}"
+        raise GroundError(f"pip could not fetch the image's packages: {said}", is_missing=True)
+    for pattern in PRUNED:
+        for path in list(site.rglob(pattern)):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def build(client: docker.DockerClient, file: IO[bytes], tag: str, base: str, inside: Inside) -> None:
+    try:
+        client.images.build(
+            fileobj=file,
+            custom_context=True,
+            tag=tag,
+            buildargs={"BASE": base},
+            network_mode="none" if inside.has_tools else None,
+            rm=True,
+            forcerm=True,
+            timeout=BUILD_S_MAX,
+        )
+    except docker.errors.BuildError as error:
+        output = COLOUR.sub("", "".join(str(part.get("stream", "")) for part in error.build_log))
+        lines = [line.strip() for line in output.splitlines()]
+        own = [line for line in lines if line and not line.startswith(BUILDER_SAYS)]
+        said = own[-1] if own else error.msg
+        raise GroundError(f"the image could not be built: {said}", is_missing=True) from None
+
+
+@contextmanager
+def _engine() -> Iterator[None]:
+    try:
+        yield
+    except (docker.errors.DockerException, RequestException) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        text = f"the Docker engine does not do what it should ({said}): `brokerbed doctor` says what is missing"
+        raise GroundError(text, is_missing=True) from None
+
+
+def main() -> int:
+    try:
+        client = docker.from_env()
+        print(ensure(client, lambda line: print(line, file=sys.stderr)))
+    except (docker.errors.DockerException, GroundError) as error:
+        print(error, file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,305 @@
+"""The local ground: one process per broker on loopback, real connections, clients in a few processes of their own."""
+
+import asyncio
+import os
+import signal
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from broker.runtime.command import MISSING
+from orchestrator.grounds import journal, watch
+from orchestrator.grounds.base import GroundError, Place
+from orchestrator.grounds.clients import ClientProcess
+from orchestrator.grounds.machine import check_machine, use_all_handles
+from orchestrator.grounds.network import READY_S_MAX, all_of, has_quality, is_cut, look_until, qualities, said_by
+from orchestrator.grounds.processes import Processes, Said, how_it_ended
+from orchestrator.grounds.real import RealGround, parts_of
+from orchestrator.grounds.relay import Relay
+from orchestrator.grounds.settings import broker_toml, clients_options
+from orchestrator.scenario import Scenario
+
+LOOPBACK = "127.0.0.1"
+
+
+class LocalHost:
+    """The process of one broker, in one life after the other."""
+
+    def __init__(self, network: "LocalNetwork", name: str, folder: Path, routing: str, durability: str) -> None:
+        self.name = name
+        self.is_up = False  # it is meant to run
+        self.is_paused = False
+        self.parent: tuple[str, int] | None = None
+        self.state: watch.BrokerState | None = None
+        self.changed_s = 0.0  # when something was last done to it
+        self.said = Said()
+        self._network = network
+        self._folder = folder
+        self._options = ["--routing", routing, "--durability", durability]
+        self._ports = [reserved(), reserved()]  # held, so that nobody else gets them while the broker is dead
+        self._process: asyncio.subprocess.Process | None = None
+        self._ready = asyncio.Event()
+        self._starting: asyncio.Task[None] | None = None
+        self._life = 0
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return LOOPBACK, self._ports[0].getsockname()[1]
+
+    @property
+    def metrics(self) -> tuple[str, int]:
+        return LOOPBACK, self._ports[1].getsockname()[1]
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def serving(self) -> int:
+        """Whether there is a process, and it is neither dead nor stopped."""
+        return int(self._ready.is_set() and self.pid is not None and journal.state(self.pid) not in ("", "T", "Z"))
+
+    def start(self) -> None:
+        self.is_up = True
+        self._ready.clear()
+        self._life += 1
+        self.changed_s = self._network.now_s
+        self._starting = asyncio.create_task(self._start(self._life, self._starting))
+
+    async def started(self) -> None:
+        assert self._starting is not None
+        await self._starting
+
+    async def _start(self, life: int, before: "asyncio.Task[None] | None") -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        if self._process is not None:
+            await self._process.wait()
+        if not self.is_up or life != self._life:
+            return
+        host, port = self.address
+        options = ["--name", self.name, "--host", host, "--port", str(port), "--metrics-port", str(self.metrics[1])]
+        options += [*self._options, "--data", str(self._folder), "--config", str(self._config)]
+        if self.parent is not None:
+            options += ["--parent", f"{self.parent[0]}:{self.parent[1]}"]
+        process = await self._network.processes.spawn(
+            f"broker {self.name}", self.said, "broker.runtime.command", *options
+        )
+        self._process = process
+        if not self.is_up:  # it was to die before it was there
+            process.kill()
+        assert process.stdout is not None
+        try:
+            told = await asyncio.wait_for(process.stdout.readline(), READY_S_MAX)
+        except TimeoutError:
+            raise GroundError(f"broker {self.name} was not ready within {READY_S_MAX:.0f} s{self.said.last}") from None
+        if not self.is_up or life != self._life:
+            return
+        if not told:
+            code = await process.wait()
+            await self.said.over()
+            why = self.said.last or f" ({how_it_ended(code)})"
+            raise GroundError(f"broker {self.name} did not start{why}", is_missing=code == MISSING)
+        self.changed_s = self._network.now_s
+        self._ready.set()
+
+    @property
+    def _config(self) -> Path:
+        return self._folder / "broker.toml"
+
+    def write_config(self, text: str) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._config.write_text(text, encoding="utf-8")
+
+    def crash(self) -> None:
+        self.is_up = False
+        self.is_paused = False
+        self.changed_s = self._network.now_s
+        self._signal(signal.SIGKILL)
+
+    def pause(self, is_paused: bool) -> None:
+        self.is_paused = is_paused
+        self.changed_s = self._network.now_s
+        self._signal(signal.SIGSTOP if is_paused else signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)
+
+    def check(self) -> None:
+        """Raises GroundError if it is dead and nobody killed it."""
+        if self._starting is not None and self._starting.done() and not self._starting.cancelled():
+            self._starting.result()
+        if not (self.is_up and self._ready.is_set() and self.said.is_over):
+            return
+        if self._process is not None and (code := self._process.returncode) is not None:
+            raise GroundError(f"broker {self.name} died ({how_it_ended(code)}){self.said.last}")
+
+    async def ended(self) -> None:
+        """Its process is gone."""
+        if self._process is not None:
+            await self._process.wait()
+
+    async def buried(self) -> None:
+        """If its process is dead, how it ended and what it said are known from now on."""
+        if self.pid is not None and journal.state(self.pid) in ("", "Z"):
+            await self.ended()
+            await self.said.over()
+
+    async def look(self) -> None:
+        if self.serving:
+            self.state = await watch.look(self.metrics) or self.state
+
+    async def end(self) -> None:
+        self.is_up = False
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
+        for port in self._ports:
+            port.close()
+
+
+class LocalLink:
+    """Between a broker and its parent; through a relay if something may be done to it."""
+
+    def __init__(self, child: LocalHost, parent: LocalHost, relay: Relay | None) -> None:
+        self.child = child
+        self.parent = parent
+        self.relay = relay
+        self._changed_s = 0.0
+
+    @property
+    def is_connected(self) -> bool:
+        """As the child said after the last thing that was done to either end, or to the link."""
+        return self._is_linked(self.child.state, self.parent)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """The parent says so, too."""
+        return self.is_connected and self._is_linked(self.parent.state, self.child)
+
+    def _is_linked(self, state: watch.BrokerState | None, other: LocalHost) -> bool:
+        since_s = max(self.child.changed_s, self.parent.changed_s, self._changed_s)
+        return state is not None and state.is_linked(other.name, since_s)
+
+    def cut(self, *ways: str) -> None:
+        assert self.relay is not None
+        self._changed_s = asyncio.get_running_loop().time()
+        self.relay.hold(*ways)
+
+    def repair(self, *ways: str) -> None:
+        assert self.relay is not None
+        self._changed_s = asyncio.get_running_loop().time()
+        self.relay.release(*ways)
+
+    @property
+    def is_cut(self) -> bool:
+        return self.relay is not None and self.relay.is_cut
+
+    def is_held(self, way: str) -> bool:
+        return self.relay is not None and self.relay.is_held(way)
+
+
+class LocalNetwork:
+    """The brokers of a scenario, as processes."""
+
+    def __init__(self, scenario: Scenario, place: Place, is_relayed: bool = False) -> None:
+        """`is_relayed`: every link has a relay, not only those to which the scenario does something."""
+        self._scenario = scenario
+        self._place = place
+        self._is_relayed = is_relayed
+        self.processes = Processes()
+        self._clients: list[ClientProcess] = []
+        self._relays: list[Relay] = []
+        self.hosts: dict[str, LocalHost] = {}
+        self.links: dict[str, LocalLink] = {}
+
+    @property
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def start(self) -> None:
+        """All brokers are up, and linked to their parents."""
+        scenario = self._scenario
+        for name in scenario.tree.names:
+            host = self.hosts[name] = LocalHost(
+                self, name, self._place.raw / name, scenario.routing, scenario.durability
+            )
+            host.write_config(broker_toml(scenario, name))
+        for child, parent in scenario.tree.links:
+            await self._link(self.hosts[child], self.hosts[parent])
+        room = asyncio.Semaphore(2 * (os.cpu_count() or 1))
+
+        async def begin(host: LocalHost) -> None:
+            async with room:
+                host.start()
+                await host.started()
+
+        await all_of(begin(host) for host in self.hosts.values())
+        await look_until(
+            self.hosts, lambda: all(link.is_connected for link in self.links.values()), "linked to their parents"
+        )
+
+    async def _link(self, child: LocalHost, parent: LocalHost) -> None:
+        relay, ends = None, (child.name, parent.name)
+        if self._is_relayed or has_quality(self._scenario, *ends) or is_cut(self._scenario, *ends):
+            relay = Relay(parent.address, *qualities(self._scenario, *ends))
+            self._relays.append(relay)
+            child.parent = LOOPBACK, await relay.open()
+        else:
+            child.parent = parent.address
+        self.links[child.name] = LocalLink(child, parent, relay)
+
+    async def look(self) -> None:
+        await all_of(host.look() for host in self.hosts.values())
+
+    def check(self) -> None:
+        for host in self.hosts.values():
+            host.check()
+        for clients in self._clients:
+            clients.check()
+
+    async def clients(self, part: int, parts: int) -> ClientProcess:
+        place = self._place
+        options = clients_options(self._scenario, place, part, parts, str(place.raw / "clients"))
+        name = f"clients {part + 1} of {parts}"
+        said = Said()
+        process = await self.processes.spawn(name, said, "clients.process", str(place.scenario_file), *options)
+        clients = ClientProcess(name, process, said)
+        self._clients.append(clients)
+        return clients
+
+    async def listen(self) -> None:
+        """It is heard as it is said."""
+
+    @property
+    def said(self) -> dict[str, Said]:
+        """What brokers and clients wrote to stderr."""
+        return said_by(self.hosts, self._clients)
+
+    async def close(self) -> None:
+        """Nothing is left running."""
+        for host in self.hosts.values():
+            await host.end()
+        for relay in self._relays:
+            relay.close()
+        await self.processes.close()
+
+
+def reserved() -> socket.socket:
+    """A port of the system's choice: bound and not listening, so that only a broker that is told of it can use it."""
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((LOOPBACK, 0))
+    return held
+
+
+class LocalGround(RealGround):
+    def check(self, scenario: Scenario) -> None:
+        check_machine(scenario, parts_of(scenario))
+
+    def network(self, scenario: Scenario, place: Place) -> LocalNetwork:
+        journal.clean()
+        use_all_handles()
+        return LocalNetwork(scenario, place)

@@ -1,0 +1,266 @@
+"""The story of a run in real time: brokers, clients, the measured time with its faults, the drain.
+
+Shared by the grounds on which real processes run; each has its own network of brokers.
+"""
+
+import asyncio
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+import uvloop
+
+from broker.log_record import Log
+from broker.values import NS_PER_S
+from clients.crowd import copies_of
+from clients.raw_log import append
+from clients.sockets import RealClock
+from orchestrator.faults import Faults, Host, Link
+from orchestrator.grounds.base import GroundError, Place, Played, Progress
+from orchestrator.grounds.clients import ClientProcess, ClientProcesses, RemotePeer, RemoteSessions
+from orchestrator.grounds.processes import Said, complaints
+from orchestrator.scenario import Scenario
+
+START_S = 0.3  # from the last preparation to model time zero
+STEP_S = 0.05  # between two looks at the run
+PROBE_S = 0.02
+DRAIN_MODEL_S = 60  # at most, and at least so much wall time:
+DRAIN_S_MIN = 10.0
+CALM_LOOKS = 3  # so many times in a row nothing is under way
+PARTS_MAX = 4  # processes with clients
+CLIENTS_S_MAX = 120.0  # for all to be connected
+LATE_PART, LATE_MEAN_S = (
+    0.01,
+    0.02,
+)  # more than so many things done late, or so late on average: the clients are saturated
+LAG_MEAN_S = 0.02  # of a broker's event loop
+
+
+class WatchedHost(Host, Protocol):
+    @property
+    def address(self) -> tuple[str, int]: ...
+    @property
+    def state(self) -> Any: ...
+    @property
+    def changed_s(self) -> float: ...
+    async def look(self) -> None: ...
+
+
+class RealNetwork(Protocol):
+    """The brokers of a scenario, wherever they run."""
+
+    @property
+    def hosts(self) -> Mapping[str, WatchedHost]: ...
+    @property
+    def links(self) -> Mapping[str, Link]: ...
+    async def start(self) -> None: ...
+    async def look(self) -> None: ...
+    async def listen(self) -> None:
+        """What was said so far is known then."""
+
+    @property
+    def said(self) -> Mapping[str, Said]: ...
+    def check(self) -> None: ...
+    async def clients(self, part: int, parts: int, /) -> ClientProcess: ...
+    async def close(self) -> None: ...
+
+
+def parts_of(scenario: Scenario) -> int:
+    """How many processes have clients: no more than there are cores, or peers and brokers to share out."""
+    peers = (len(scenario.publishers) + len(scenario.subscribers)) * scenario.copies
+    return max(1, min(PARTS_MAX, os.cpu_count() or 1, max(peers, len(scenario.tree.names))))
+
+
+class RealRun:
+    """One scenario on one network; the network of faults.Faults."""
+
+    def __init__(
+        self, scenario: Scenario, place: Place, network: RealNetwork, progress: Progress, played: Played
+    ) -> None:
+        self.scenario = scenario
+        self._played = played
+        self.clock = RealClock(scenario.clock.speedup)
+        self.end_ns = scenario.clock.warmup + scenario.clock.measure
+        self.client_log = Log()
+        self._place = place
+        self._network = network
+        self._progress = progress
+        self._parts = parts_of(scenario)
+        self._clients = ClientProcesses([])
+        self._faults: Faults | None = None
+
+    @property
+    def hosts(self) -> Mapping[str, WatchedHost]:
+        return self._network.hosts
+
+    @property
+    def links(self) -> Mapping[str, Link]:
+        return self._network.links
+
+    def clients_at(self, broker: str) -> Iterable[RemoteSessions]:
+        return [RemoteSessions(broker, self._clients, self.hosts[broker].changed_s)]
+
+    async def play(self) -> None:
+        network, begun_s = self._network, time.monotonic()
+        await network.start()
+        up_s = time.monotonic() - begun_s
+        processes = [await network.clients(part, self._parts) for part in range(self._parts)]
+        self._clients = ClientProcesses(processes)
+        await self._connect()
+        start_ns = time.time_ns() + round(START_S * NS_PER_S)
+        self._played.start_ns, self._played.has_begun = start_ns, True
+        self.clock.start(start_ns)
+        await self._clients.ask_all("begin", start_ns=start_ns)
+        peers = [*self.scenario.publishers, *self.scenario.subscribers]
+        remote = [RemotePeer(copy, self._clients) for peer in peers for copy in copies_of(self.scenario, peer)]
+        self._faults = Faults(self, remote, round(PROBE_S * NS_PER_S * self.clock.speedup))
+        self._faults.begin()
+        try:
+            await self._measure()
+            is_drained = await self._drain()
+            self._played.until_ns = time.time_ns()
+            late = await self._clients.ask_all("lateness")
+            for process in processes:
+                process.end()
+            for process in processes:
+                await process.process.wait()
+        finally:
+            append(self._place.raw / "clients", self._parts + 1, self.client_log)
+        self._played.notes = {
+            "brokers_up_s": up_s,
+            "clients": late,
+            "broker_lag_s": self._lags(),
+            "is_drained": is_drained,
+        }
+        self._played.warnings += _warnings(late, self._lags(), is_drained)
+        await network.listen()
+        self._played.warnings += complaints(network.said)
+
+    async def _connect(self) -> None:
+        addresses = {name: host.address for name, host in self.hosts.items()}
+        connecting = asyncio.ensure_future(self._clients.ask_all("connect", brokers=addresses))
+        end_s = time.monotonic() + CLIENTS_S_MAX
+        try:
+            while not (await asyncio.wait([connecting], timeout=STEP_S))[0]:
+                self._network.check()
+                if time.monotonic() > end_s:
+                    raise GroundError(f"the clients were not all connected within {CLIENTS_S_MAX:.0f} s")
+            await connecting
+        finally:
+            connecting.cancel()
+
+    async def _measure(self) -> None:
+        assert self._faults is not None
+        looking: asyncio.Task[None] | None = None
+        while (now_ns := self.clock.now_ns) < self.end_ns:
+            self._network.check()
+            self._progress(max(0.0, now_ns / self.end_ns))
+            if self._faults.is_probing and (looking is None or looking.done()):
+                looking = asyncio.create_task(self._look())
+            left_s = (self.end_ns - now_ns) / NS_PER_S / self.clock.speedup
+            await asyncio.sleep(min(STEP_S, max(0.0, left_s)))
+        if looking is not None:
+            await looking
+
+    async def _look(self) -> None:
+        """At those brokers that a fault has to do with, and at the clients."""
+        assert self._faults is not None
+        names = self._faults.concerned
+        await asyncio.gather(*(self.hosts[name].look() for name in names), self._clients.look())
+
+    async def _drain(self) -> bool:
+        """Whether everything has arrived."""
+        assert self._faults is not None
+        self._faults.heal()
+        await self._clients.ask_all("stop")
+        end_s = time.monotonic() + max(DRAIN_S_MIN, DRAIN_MODEL_S / self.clock.speedup)
+        calm = 0
+        while calm < CALM_LOOKS and time.monotonic() < end_s:
+            self._network.check()
+            await self._network.look()
+            state = await self._clients.look()
+            brokers = [host.state for host in self.hosts.values()]
+            is_calm = (
+                not self._faults.is_probing
+                and state.under_way == 0
+                and not state.unsettled
+                and all(it is not None and it.under_way == 0 for it in brokers)
+                and all(link.is_connected for link in self.links.values())
+            )
+            calm = calm + 1 if is_calm else 0
+            await asyncio.sleep(STEP_S)
+        return calm >= CALM_LOOKS
+
+    def _lags(self) -> dict[str, float]:
+        states = {name: host.state for name, host in self.hosts.items() if host.state is not None}
+        return {name: it.lag_s / it.lag_samples for name, it in states.items() if it.lag_samples}
+
+
+def _warnings(late: list[dict[str, Any]], lags: dict[str, float], is_drained: bool) -> Iterable[str]:
+    done = max(1, sum(it["done"] for it in late))
+    part = sum(it["done_late"] for it in late) / done
+    mean_s = sum(it["mean_s"] * it["done"] for it in late) / done
+    if part > LATE_PART or mean_s > LATE_MEAN_S:
+        yield (
+            f"the clients could not keep up: what they did was {mean_s * 1000:.0f} ms late on average"
+            " (clock.speedup is too high for this machine, or the rates are)"
+        )
+    slow = {name: lag for name, lag in lags.items() if lag > LAG_MEAN_S}
+    if slow:
+        worst = max(slow, key=lambda name: slow[name])
+        yield (
+            f"{len(slow)} of {len(lags)} brokers could not keep model time ({worst} was late by"
+            f" {slow[worst] * 1000:.0f} ms on average): lower clock.speedup, or the rates"
+        )
+    if not is_drained:
+        yield "not everything had arrived when the run ended, some time after the measured time"
+
+
+class RealGround(ABC):
+    """Runs the story in an event loop of its own."""
+
+    def __init__(self) -> None:
+        self._stop: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._is_stopped = False
+        self.played = Played(has_begun=False)
+
+    @abstractmethod
+    def network(self, scenario: Scenario, place: Place) -> RealNetwork:
+        """Not started yet."""
+
+    @abstractmethod
+    def check(self, scenario: Scenario) -> None:
+        """See base.Ground."""
+
+    def play(self, scenario: Scenario, place: Place, progress: Progress) -> None:
+        uvloop.run(self._play(scenario, place, progress))
+
+    async def _play(self, scenario: Scenario, place: Place, progress: Progress) -> None:
+        stopping = asyncio.Event()
+        self._stop = asyncio.get_running_loop(), stopping
+        if self._is_stopped:
+            raise KeyboardInterrupt
+        place.raw.mkdir(parents=True, exist_ok=True)
+        network = self.network(scenario, place)
+        try:
+            playing = asyncio.create_task(RealRun(scenario, place, network, progress, self.played).play())
+            stop = asyncio.create_task(stopping.wait())
+            await asyncio.wait({playing, stop}, return_when=asyncio.FIRST_COMPLETED)
+            stop.cancel()
+            if not playing.done():
+                playing.cancel()
+                with suppress(asyncio.CancelledError):
+                    await playing
+                raise KeyboardInterrupt
+            playing.result()
+        finally:
+            await network.close()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._stop is not None:
+            loop, stopping = self._stop
+            loop.call_soon_threadsafe(stopping.set)

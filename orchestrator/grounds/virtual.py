@@ -1,0 +1,27 @@
+"""The virtual ground: broker cores on a simulated network and clock."""
+
+from clients.raw_log import writer
+from orchestrator.grounds.base import Place, Played, Progress
+from orchestrator.scenario import Scenario
+from orchestrator.simulator.simulation import Simulation
+
+
+class VirtualGround:
+    def __init__(self) -> None:
+        self._simulation: Simulation | None = None
+        self._is_stopped = False
+        self.played = Played()
+
+    def check(self, scenario: Scenario) -> None:
+        """Whatever fits into memory, which is hard to tell before."""
+
+    def play(self, scenario: Scenario, place: Place, progress: Progress) -> None:
+        simulation = self._simulation = Simulation(scenario, writer(place.raw))
+        if self._is_stopped:
+            simulation.stop()
+        simulation.run(progress)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._simulation is not None:
+            self._simulation.stop()

@@ -1,0 +1,58 @@
+"""What a running broker says of itself: its Prometheus metrics, read now and then."""
+
+import asyncio
+import re
+from dataclasses import dataclass, field
+
+ANSWER_S_MAX = 5.0
+_LINE = re.compile(r"^(brokerbed_\w+)\{([^}]*)\} (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True)
+class BrokerState:
+    asked_s: float  # when
+    under_way: float = 0.0  # messages that it has to do something about
+    offline: float = 0.0  # of these, those that wait for clients that are not connected
+    closed: float = 0.0  # connections that have ended, so far
+    linked: dict[str, bool] = field(default_factory=dict)  # peers at the other ends of its links
+    lag_s: float = 0.0  # by how much its event loop was late, in all looks at it together
+    lag_samples: float = 0.0
+
+    def is_linked(self, peer: str, since_s: float) -> bool:
+        """It said so after `since_s`."""
+        return self.asked_s > since_s and self.linked.get(peer, False)
+
+
+async def look(address: tuple[str, int]) -> BrokerState | None:
+    """None if it does not answer."""
+    asked_s = asyncio.get_running_loop().time()
+    try:
+        text = await asyncio.wait_for(_get(*address), ANSWER_S_MAX)
+    except (OSError, TimeoutError):
+        return None
+    values: dict[str, float] = {}
+    linked: dict[str, bool] = {}
+    for name, labels, value in _LINE.findall(text):
+        if name == "brokerbed_link_connected":
+            linked[dict(_LABEL.findall(labels))["peer"]] = float(value) > 0
+        else:
+            values[name] = float(value)
+    return BrokerState(
+        asked_s,
+        values.get("brokerbed_messages_under_way", 0.0),
+        values.get("brokerbed_offline_messages", 0.0),
+        values.get("brokerbed_connections_opened_total", 0.0) - values.get("brokerbed_connections", 0.0),
+        linked,
+        values.get("brokerbed_loop_lag_seconds_total", 0.0),
+        values.get("brokerbed_loop_lag_samples_total", 0.0),
+    )
+
+
+async def _get(host: str, port: int) -> str:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: broker\r\n\r\n")
+        return (await reader.read(-1)).decode()
+    finally:
+        writer.close()

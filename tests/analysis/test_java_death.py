@@ -1,0 +1,49 @@
+"""Java dies amidst an analysis: one sentence, and exit code 3."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.analysis.real import simulate
+from tests.broker.running import COMMAND, until
+
+TEXT = """
+scenario: 1
+name: doomed
+clock: {measure: 20s}
+topology: {tree: star, brokers: 3}
+publications: {rate: 20/s}
+"""
+WAIT_S = 120.0
+
+
+def java_of(group: int) -> int | None:
+    """The Java in this process group that runs Spark, not the one that only works out its command line."""
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            try:
+                if os.getpgid(int(place.name)) == group and b"SparkSubmit" in (place / "cmdline").read_bytes():
+                    return int(place.name)
+            except OSError:
+                continue
+    return None
+
+
+def test_java_that_is_killed(tmp_path: Path) -> None:
+    folder = simulate(tmp_path, TEXT)
+    process = subprocess.Popen(
+        [COMMAND, "analyse", folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    )
+    try:
+        until(lambda: java_of(process.pid) is not None, "Spark's Java", WAIT_S)
+        time.sleep(3.0)  # so that it is at work, or at least starting: either way it is one sentence
+        os.kill(java_of(process.pid) or 0, signal.SIGKILL)
+        out, errors = process.communicate(timeout=WAIT_S)
+    finally:
+        process.kill()
+    assert process.returncode == 3, errors
+    assert out == ""
+    (line,) = errors.splitlines()
+    assert line.startswith("brokerbed: Spark")

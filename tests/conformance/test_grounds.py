@@ -1,0 +1,184 @@
+"""What a scenario says happens, on every ground: the same bodies, read from the log alone."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.runs import Done, Play
+from tests.conformance.runs import play as play_on
+
+TREE = """
+scenario: 1
+name: conform
+clock: {{warmup: 1s, measure: {measure}, speedup: {speedup}}}
+topology: {{tree: explicit, parents: {{top: null, left: top, right: top, low: right}}}}
+"""
+PAIR = """
+publishers: [{id: p, broker: left, topic: t/x, rate: 10/s}]
+subscribers: [{id: s, broker: low, topic: 't/#'}]
+"""
+
+
+def tree(measure: str = "10s", speedup: int = 5) -> str:
+    return TREE.format(measure=measure, speedup=speedup)
+
+
+def published(done: Done, publisher: str = "p") -> list[tuple[str, int]]:
+    return done.messages("published", publisher)
+
+
+def everything_arrived(done: Done) -> None:
+    """In order, over all the faults, whatever QoS 1 sends twice; and there was something to arrive."""
+    made = published(done)
+    assert len(made) > 50
+    assert made == [("p", number) for number in range(1, len(made) + 1)]
+    assert done.messages("acknowledged", "p") == made
+    assert list(dict.fromkeys(done.messages("processed", "s"))) == made
+
+
+def test_messages_cross_the_tree_in_order(play: Play) -> None:
+    done = play(tree() + PAIR)
+    everything_arrived(done)
+    assert done.messages("processed", "s") == published(done)  # nothing twice, where nothing breaks
+    assert sorted(done.rows) == ["clients", "left", "low", "right", "top"]
+    for broker, way in (("left", "left>top"), ("top", "top>right"), ("right", "right>low"), ("low", "s")):
+        assert len(done.events(broker, "sent", way)) == len(published(done)), broker
+    times = {
+        (it["client"], it["event"], it["sequence"]): it["time_ns"]
+        for it in done.clients
+        if it["event"] in ("published", "processed")
+    }
+    for number in range(1, len(published(done)) + 1):
+        assert times["s", "processed", number] >= times["p", "published", number]
+
+
+def test_one_workload_on_all_grounds(tmp_path: Path) -> None:
+    """The seed decides what clients do; the ground does not."""
+    text = tree() + PAIR + "classes: 3\nsubscriptions: {mean_active: 12, lifetime: {mean: 4s}}\n"
+    text += "publications: {rate: 30/s}\n"
+    runs = [play_on(ground, tmp_path / ground, text, seed=5) for ground in ("virtual", "local")]
+    assert published(runs[0]) == published(runs[1])
+    for broker in ("top", "left", "right", "low"):
+        made = [
+            Counter(it["topic"] for it in done.events(broker, "received") if it["client"] == f"{broker}-pub")
+            for done in runs
+        ]
+        assert made[0] == made[1], broker
+        subscribed = [
+            Counter((it["client"], it["topic"]) for it in done.events(broker, "subscribed") if "-sub" in it["client"])
+            for done in runs
+        ]
+        assert subscribed[0] == subscribed[1], broker
+
+
+def test_peers_come_and_go(play: Play) -> None:
+    """Both have a queue of their own; what is made while one of them is off arrives later, and nothing is lost."""
+    text = tree("30s", 10) + PAIR.replace("rate: 10/s}", "rate: 10/s, on: {mean: 2s}, off: {mean: 1s}}").replace(
+        "'t/#'}", "'t/#', on: {mean: 2s}, off: {mean: 1s}}"
+    )
+    done = play(text)
+    everything_arrived(done)
+    assert len(done.events("low", "disconnected", "s")) >= 4
+    assert len(done.events("left", "connected", "p")) >= 4
+    assert done.events("low", "queued", "s")
+
+
+def test_crashed_broker_lives_again_on_its_data(play: Play) -> None:
+    done = play(tree("60s") + PAIR + "faults: [{at: 6s, crash: right, for: 5s}]\n")
+    everything_arrived(done)
+    struck, seen, healed, over = done.fault_times_s("crash right")
+    assert struck <= seen <= healed <= over
+    assert healed - struck >= 4.9
+    assert len(done.events("right", "started")) == 2
+    assert len(done.events("top", "started")) == 1
+    crossing = [it["time_ns"] / 1e9 for it in done.events("right", "received")]
+    assert not [time for time in crossing if seen < time < healed]
+    assert [time for time in crossing if time > over]
+
+
+@pytest.mark.parametrize(("way", "name"), [("", "right-top"), (", way: top>right", "top>right")])
+def test_cut_link_holds_everything(play: Play, way: str, name: str) -> None:
+    done = play(tree("20s", 2) + PAIR + f"faults: [{{at: 6s, cut: [right, top]{way}, for: 5s}}]\n")
+    everything_arrived(done)
+    struck, seen, healed, over = done.fault_times_s(f"cut {name}")
+    assert struck <= seen <= healed <= over
+    assert healed - struck >= 4.9
+    crossing = [it["time_ns"] / 1e9 for it in done.events("right", "received")]
+    assert not [time for time in crossing if seen + 0.1 < time < healed]
+    assert len([time for time in crossing if time >= healed]) > 50
+
+
+def test_paused_broker_answers_nobody(play: Play) -> None:
+    done = play(tree("20s") + PAIR + "faults: [{at: 6s, pause: top, for: 5s}]\n")
+    everything_arrived(done)
+    struck, seen, healed, over = done.fault_times_s("pause top")
+    assert struck <= seen <= healed <= over
+    assert not [it for it in done.rows["top"] if seen < it["time_ns"] / 1e9 < healed - 0.1]
+    assert len(done.events("top", "started")) == 1
+
+
+def test_disconnected_peer_comes_again(play: Play) -> None:
+    done = play(tree("20s") + PAIR + "faults: [{at: 6s, disconnect: s, for: 5s}]\n")
+    everything_arrived(done)
+    struck, seen, healed, over = done.fault_times_s("disconnect s")
+    assert struck <= seen <= healed <= over
+    (gone,) = [it["time_ns"] / 1e9 for it in done.events("low", "disconnected", "s") if it["time_ns"] < 20e9]
+    assert struck - 0.1 <= gone <= seen + 0.5
+    assert len(done.events("low", "queued", "s")) > 10
+
+
+def test_nemesis_strikes_again_and_again(play: Play) -> None:
+    text = tree("30s", 3) + PAIR + "faults: [{every: {mean: 4s}, cut: any, for: {mean: 1s}}]\n"
+    done = play(text)
+    everything_arrived(done)
+    noted = Counter(it["event"] for it in done.clients if it["event"].startswith(("fault", "heal")))
+    assert noted["fault"] >= 3
+    assert noted["healed"] == noted["fault"] == noted["heal_confirmed"]
+
+
+def test_emulated_service_takes_its_time(play: Play) -> None:
+    """Of one kind and fixed length at every place, so that every single message shows it."""
+    text = tree("20s", 2) + PAIR.replace("rate: 10/s", "rate: 4/s, service: {mean: 60ms, law: deterministic}").replace(
+        "'t/#'", "'t/#', session_service: {mean: 70ms, law: deterministic}, service: {mean: 80ms, law: deterministic}"
+    )
+    text += "service: {broker_in: {mean: 40ms, law: deterministic}, link: {mean: 50ms, law: deterministic}}\n"
+    done = play(text)
+    everything_arrived(done)
+    early_s = 0.002 * 2  # the grain of real timers, in model time
+
+    def times(rows: list[dict[str, object]], event: str, client: str | None = None) -> dict[object, float]:
+        return {
+            it["sequence"]: int(str(it["time_ns"])) / 1e9
+            for it in rows
+            if it["event"] == event and client in (None, it["client"])
+        }
+
+    made, sent = times(done.clients, "published", "p"), times(done.clients, "sent", "p")
+    received, processed = times(done.clients, "received", "s"), times(done.clients, "processed", "s")
+    assert all(sent[number] - made[number] >= 0.060 - early_s for number in made)
+    assert all(processed[number] - received[number] >= 0.080 - early_s for number in made)
+    low = done.rows["low"]
+    came, served, left = times(low, "received"), times(low, "served"), times(low, "sent", "s")
+    assert all(served[number] - came[number] >= 0.040 - early_s for number in came)
+    assert all(left[number] - served[number] >= 0.070 - early_s for number in came)
+    assert all(processed[number] - made[number] >= 0.470 - early_s for number in made)  # 3 links, 4 inputs, 3 peers'
+
+
+def test_slow_link(play: Play) -> None:
+    text = tree("10s", 2) + PAIR + "links: [{between: [top, right], delay: {mean: 300ms, law: deterministic}}]\n"
+    done = play(text)
+    everything_arrived(done)
+    sent = {it["sequence"]: it["time_ns"] for it in done.events("top", "sent", "top>right")}
+    came = {it["sequence"]: it["time_ns"] for it in done.events("right", "received")}
+    assert all(came[number] - sent[number] >= 300e6 for number in sent)
+
+
+def test_routing_and_refresh(play: Play) -> None:
+    """Flooding tells nobody and reaches everybody; a refresh repeats the interest."""
+    text = tree("10s", 2) + PAIR + "classes: 2\nsubscriptions: {mean_active: 8, lifetime: {mean: 3s}}\n"
+    done = play(text + "routing: flooding\npublications: {rate: 10/s}\n")
+    everything_arrived(done)
+    assert not [it for rows in done.rows.values() for it in rows if it["event"].startswith("link_")]
+    done = play(text + "routing: identity\nrefresh: 2s\n")
+    assert len(done.events("low", "link_refresh")) >= 4

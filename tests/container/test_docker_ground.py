@@ -1,0 +1,131 @@
+"""`brokerbed run --on docker`: whatever ends it, no container and no network is left; what is wrong is one sentence."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import docker
+import pytest
+from docker.models.containers import Container
+from docker.models.networks import Network
+
+from orchestrator.grounds.engine import LABEL
+from tests.broker.running import until
+from tests.local.commands import has_records
+
+END_S_MAX = 120.0
+TEXT = """
+scenario: 1
+name: contained
+clock: {measure: 600s}
+topology: {tree: star, brokers: 3}
+publishers: [{id: p, broker: b1, topic: t, rate: 10/s}]
+subscribers: [{id: s, broker: b2, topic: t}]
+"""
+
+
+@pytest.fixture
+def engine() -> Iterator[docker.DockerClient]:
+    client = docker.from_env()
+    yield client
+    client.close()
+
+
+def brokerbed(*arguments: str | Path, **more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "orchestrator.entry", *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | more, process_group=0,
+    )  # fmt: skip
+
+
+@contextmanager
+def begun(place: Path, engine: docker.DockerClient) -> Iterator[subprocess.Popen[str]]:
+    """A run whose model time has begun."""
+    (place / "s.yaml").write_text(TEXT)
+    process = brokerbed("run", place / "s.yaml", "--on", "docker", "--no-analyse", "--out", place / "runs")
+    try:
+        until(lambda: any(map(has_records, place.glob("runs/*/raw/clients/*"))), "the beginning of model time", 300)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+        for container in containers(engine, process.pid):
+            container.remove(force=True)
+        for network in networks(engine, process.pid):
+            network.remove()
+
+
+def containers(engine: docker.DockerClient, pid: int) -> list[Container]:
+    found = engine.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
+    return [it for it in found if it.labels[LABEL].startswith(f"{pid}-")]
+
+
+def name_of(container: Container) -> str:
+    return str(container.name).rpartition("-")[2]
+
+
+def networks(engine: docker.DockerClient, pid: int) -> list[Network]:
+    found = engine.networks.list(filters={"label": LABEL})
+    return [it for it in found if it.attrs["Labels"][LABEL].startswith(f"{pid}-")]
+
+
+@pytest.mark.docker
+def test_ctrl_c_leaves_nothing_but_the_log(tmp_path: Path, engine: docker.DockerClient) -> None:
+    with begun(tmp_path, engine) as process:
+        ours = {name_of(it): it for it in containers(engine, process.pid) if "clients" not in str(it.name)}
+        assert sorted(ours) == ["b0", "b1", "b2"]
+        host = ours["b1"].attrs["HostConfig"]
+        assert host["ReadonlyRootfs"]
+        assert host["CapDrop"] == ["ALL"]
+        assert "no-new-privileges" in host["SecurityOpt"]
+        assert host["Memory"] > 0
+        assert host["PidsLimit"] > 0
+        assert not ours["b1"].attrs["Config"]["User"].startswith("0")
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=END_S_MAX)
+        assert process.returncode == 130, errors
+        assert "Traceback" not in errors
+        assert not containers(engine, process.pid)
+        assert not networks(engine, process.pid)
+    assert list(tmp_path.glob("runs/latest/log/broker=b2/events.parquet"))
+    assert not list(tmp_path.glob("runs/latest/raw"))
+
+
+@pytest.mark.docker
+def test_clean_removes_what_a_killed_orchestrator_left(tmp_path: Path, engine: docker.DockerClient) -> None:
+    with begun(tmp_path, engine) as process:
+        process.kill()
+        process.wait()
+        assert len(containers(engine, process.pid)) >= 3
+        said, _ = brokerbed("clean").communicate(timeout=END_S_MAX)
+        assert said.count("ended container") >= 4
+        assert "ended network" in said
+        assert not containers(engine, process.pid)
+        assert not networks(engine, process.pid)
+
+
+@pytest.mark.docker
+def test_broker_that_dies_is_told(tmp_path: Path, engine: docker.DockerClient) -> None:
+    with begun(tmp_path, engine) as process:
+        next(it for it in containers(engine, process.pid) if name_of(it) == "b2").kill()
+        _, errors = process.communicate(timeout=END_S_MAX)
+        assert process.returncode == 1
+        assert "broker b2 died" in errors
+        assert "Traceback" not in errors
+        assert not containers(engine, process.pid)
+
+
+def test_without_an_engine(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(TEXT)
+    command = ("run", tmp_path / "s.yaml", "--on", "docker", "--no-analyse", "--out", tmp_path / "runs", "--json")
+    process = brokerbed(*command, DOCKER_HOST="tcp://127.0.0.1:9")
+    out, errors = process.communicate(timeout=END_S_MAX)
+    assert (process.returncode, out) == (3, "")
+    (line,) = errors.splitlines()
+    assert "no Docker engine answers" in line
+    assert "--on local" in line
+    assert not list(tmp_path.glob("runs/*/run.json"))

@@ -1,0 +1,1 @@
+"""The local ground: links between processes of this machine."""
