@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "brokerbed"
+EXITING = 0x4  # of the flags in /proc/PID/stat
 _number = count(1)  # of the journals of this process
 
 
@@ -46,12 +47,12 @@ class Journal:
 
 
 def began(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did; None if there is none."""
+    """When a process began, in ticks since the machine did; None if there is none, or if it is about to end."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
         return None
-    return None if fields[0] == "Z" else int(fields[19])
+    return None if fields[0] == "Z" or int(fields[6]) & EXITING else int(fields[19])
 
 
 def state(pid: int) -> str:
