@@ -94,9 +94,11 @@ class Simulation:
 
     def run(self, progress: Callable[[float], None] = lambda _: None) -> None:
         """From set-up to drain; `progress` gets the part of the model time that is done. What was logged is written."""
+        gc.collect()  # what an earlier simulation of this process was
         try:
             self._play(progress)
         finally:
+            gc.unfreeze()
             self._close_logs()
 
     def stop(self) -> None:

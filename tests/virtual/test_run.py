@@ -5,11 +5,14 @@ import json
 import os
 import signal
 import subprocess
+import weakref
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from orchestrator.scenario import load
+from orchestrator.simulator.simulation import Simulation
 from tests.broker.running import COMMAND, until
 
 RUN_S_MAX = 120
@@ -51,6 +54,21 @@ def test_same_seed_same_log_byte_for_byte(tmp_path: Path) -> None:
     logs = [tmp_path / out / "latest" / "log" for out in ("one", "two", "three")]
     assert same(logs[0], logs[1])
     assert not same(logs[0], logs[2])
+
+
+def test_memory_of_a_simulation_is_free_when_the_next_one_runs(tmp_path: Path) -> None:
+    """Points of a sweep are run one after the other in the same processes."""
+    (tmp_path / "s.yaml").write_text(SMALL)
+    scenario = load(tmp_path / "s.yaml").points[0]
+
+    def simulated() -> weakref.ref[Simulation]:
+        simulation = Simulation(scenario, None)
+        simulation.run()
+        return weakref.ref(simulation)
+
+    first, second = simulated(), simulated()
+    assert first() is None
+    assert second() is not None, "its objects refer to each other: only the collector frees them"
 
 
 def test_run_directory_has_what_the_analysis_needs(tmp_path: Path) -> None:
