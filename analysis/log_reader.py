@@ -19,7 +19,6 @@ from broker.log_record import FIELDS, MAGIC, NAMES_FILE, NOT_BACK, RECORD, RECOR
 _NUMPY = {"q": "<i8", "i": "<i4", "B": "u1"}
 DTYPE = np.dtype([(name, _NUMPY[code]) for name, code in FIELDS])
 assert DTYPE.itemsize == RECORD.size
-CLIENTS = "clients"  # the log of the testbed's own clients
 RECORDS_MAX = 500_000  # read at a time
 ROWS_MAX = 1_000_000  # spelt out at a time, but for those of the last record: a record may stand for many
 

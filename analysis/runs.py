@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.errors import RunError
-from analysis.log_reader import CLIENTS
 from analysis.schema import EVENTS
+from broker.log_record import CLIENTS
 from orchestrator.scenario import Experiment, Scenario, load
 
 READERS = 8  # files whose ends are read at the same time

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from analysis.errors import RunError
-from analysis.log_reader import CLIENTS
-from broker.log_record import Reason
+from broker.log_record import CLIENTS, Reason
 
 Key = tuple[str, bool, str]  # an event, whether the testbed's clients noted it, and the client or link
 

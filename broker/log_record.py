@@ -29,6 +29,7 @@ FIELDS = (
 RECORD = struct.Struct("<" + "".join(code for _, code in FIELDS))
 RECORDS_FILE, NAMES_FILE = "log.{}.records", "log.{}.names"  # each life of a broker has its own pair, 1, 2, ...
 MAGIC = b"brokerbed log 2\n"
+CLIENTS = "clients"  # the name under which the testbed's own clients log
 RETAIN, DUPLICATE = 1, 2
 ADDITIONAL = 4  # sent up a link below which nobody subscribes
 NOT_BACK = 16  # `routed`: to all receivers of the route but the one from which it came

@@ -30,6 +30,7 @@ BACKOFF_S = 0.05
 WRITE_S = 0.5  # between two writings of the log
 SETTLE_S = 0.01  # between two looks whether all are connected
 GC_ALLOCATIONS = 50_000
+PACKET_BYTES = 20  # of a publication, beside its payload
 
 
 class Clients:
@@ -90,7 +91,16 @@ class Clients:
             "connected_peers": [it.peer.id for it in self._crowd.peers if it.client.is_connected],
             "under_way": sum(client.under_way for client in self._crowd.clients)
             + sum(len(peer.stage) for peer in self._crowd.peers),
+            "held": self._held,
         }
+
+    @property
+    def _held(self) -> int:
+        """Publications that wait because brokers do not take them; those that sockets hold are reckoned from bytes."""
+        lines = [client.line for client in self._crowd.clients]
+        unsent = sum(line.unsent_bytes for line in lines if isinstance(line, Line))
+        size = self._crowd.scenario.payload_bytes + PACKET_BYTES
+        return sum(client.held for client in self._crowd.clients) + unsent // size
 
     async def stop(self) -> None:
         """The measured time is over."""

@@ -85,6 +85,15 @@ class Client:
         """Publications at QoS 1 and 2 that the broker has not acknowledged."""
         return len(self._open) + len(self._waiting)
 
+    @property
+    def held(self) -> int:
+        """Publications at QoS 1 and 2 that wait although there is a connection: the broker acknowledges too slowly."""
+        return len(self._waiting) if self._greeted else 0
+
+    @property
+    def line(self) -> Line | None:
+        return self._line
+
     # -- being connected --------------------------------------------------------------------------------------
 
     def connect(self) -> None:

@@ -112,6 +112,11 @@ class Line(asyncio.Protocol):
         self._transport.write(b"".join(self._waiting))
         self._waiting.clear()
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What the other side has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def send(self, packet: Packet) -> None:
         data = _encoded(packet)
         if self._transport is None:

@@ -42,6 +42,12 @@ Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write met
 AllowInconclusive = Annotated[
     bool, typer.Option("--allow-inconclusive", help="Exit with 0 if nothing differs, even if something cannot be told.")
 ]
+Engines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine", metavar="URL", help="A Docker engine: ssh://, tcp:// or unix://; several share the brokers."
+    ),
+]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Spark says.")]
 RunDirs = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run directories, or points of sweeps.")]
 RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR")]
@@ -126,6 +132,7 @@ def run(
     seeds: Annotated[int, typer.Option(min=1, help="So many runs, with this seed and the next ones, pooled.")] = 1,
     out: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
     master: Master = None,
+    engine: Engines = None,
     no_analyse: Annotated[bool, typer.Option("--no-analyse", help="Only run; print the run directory.")] = False,
     as_json: Json = False,
     detail: Detail = False,
@@ -143,11 +150,14 @@ def run(
     Example: brokerbed run quickstart --on virtual
     """
     from orchestrator import present
-    from orchestrator.run import GROUNDS, VIRTUAL
+    from orchestrator.run import DOCKER, GROUNDS, VIRTUAL
     from orchestrator.run import run as run_experiment
 
     if on not in GROUNDS:
         raise BadInputError(f"--on: the grounds are {', '.join(GROUNDS)}, not {on}")
+    _check_engines(engine or [])
+    if engine and on != DOCKER:
+        raise BadInputError("--engine is for containers: add --on docker")
     experiment = load(shipped.find(file))
     if not no_analyse:
         need_java()  # before anything is run that could not be analysed
@@ -155,7 +165,7 @@ def run(
         check_master(master)
     spread = None if master is None or on != VIRTUAL else partial(_spread, master, verbose)
     with present.progress(f"{experiment.name} on {on}") as progress:
-        folder = run_experiment(experiment, on, seed, seeds, out, progress, spread, present.tell)
+        folder = run_experiment(experiment, on, seed, seeds, out, progress, spread, present.tell, engine or ())
     if not no_analyse:
         return _analyse([folder], master, as_json, detail, junit, allow_inconclusive, verbose)
     print(json.dumps({"scenario": experiment.name, "on": on, "run_directory": str(folder)}) if as_json else folder)
@@ -299,33 +309,45 @@ def broker(context: typer.Context) -> int:
 
 
 @app.command()
-def clean() -> None:
+def clean(engine: Engines = None) -> None:
     """Removes the processes, containers and networks that an interrupted run left behind.
 
     Example: brokerbed clean
     """
     from orchestrator.grounds import journal
 
-    ended = [*journal.clean(), *_clean_docker()]
+    _check_engines(engine or [])
+    ended = [*journal.clean(), *_clean_docker(engine or [])]
     for it in ended:
         print(f"ended {it}")
     if not ended:
         print("nothing was left behind")
 
 
-def _clean_docker() -> list[str]:
-    """Nothing where no engine answers."""
+def _check_engines(urls: "Sequence[str]") -> None:
+    for url in urls:
+        if not url.startswith(("ssh://", "tcp://", "unix://")):
+            raise BadInputError(f"--engine: {url} is no ssh://, tcp:// or unix:// address of a Docker engine")
+
+
+def _clean_docker(urls: "Sequence[str]") -> list[str]:
+    """Nothing where no engine answers, unless it was named."""
     from orchestrator.grounds.engine import Engine
     from orchestrator.grounds.engine import clean as clean_engine
 
-    try:
-        engine = Engine()
-    except GroundError:
-        return []
-    try:
-        return clean_engine(engine.client)
-    finally:
-        engine.close()
+    found, wanted = list[str](), list[str | None](urls) or [None]
+    for url in wanted:
+        try:
+            engine = Engine(url)
+        except GroundError:
+            if url is not None:
+                raise
+            continue
+        try:
+            found += clean_engine(engine.client)
+        finally:
+            engine.close()
+    return found
 
 
 @app.command()

@@ -156,6 +156,11 @@ class Faults:
             self._heal(number)
 
     @property
+    def is_quiet(self) -> bool:
+        """Nothing is struck, and what was is known to be healed."""
+        return not self._open and not self._looks
+
+    @property
     def is_probing(self) -> bool:
         """Something is to be seen that was not seen yet."""
         return bool(self._looks)

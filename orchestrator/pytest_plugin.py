@@ -30,6 +30,7 @@ class BrokerNetworks:
         topology: "Mapping[str, Any] | None" = None,
         routing: str = "identity",
         durability: str = "process",
+        on: str = "local",
         **settings: Any,
     ) -> "BrokerNetwork":
         """A network that runs until the test is over; see BrokerNetwork and docs/testing.md."""
@@ -38,7 +39,7 @@ class BrokerNetworks:
         __tracebackhide__ = True
         folder = self._folder / f"network-{len(self.made) + 1}"
         network = BrokerNetwork(
-            parents, folder=folder, topology=topology, routing=routing, durability=durability, **settings
+            parents, folder=folder, topology=topology, routing=routing, durability=durability, on=on, **settings
         )
         self.made.append(network)
         network.start()

@@ -17,8 +17,8 @@ from pathlib import Path
 from threading import Event, Thread
 
 from analysis.errors import SparkError
-from analysis.log_reader import CLIENTS, ModelTime, write_parquet
-from broker.log_record import RECORDS_FILE
+from analysis.log_reader import ModelTime, write_parquet
+from broker.log_record import CLIENTS, RECORDS_FILE
 from broker.runtime.store import FILE as STORE_FILE
 from orchestrator import run_directory
 from orchestrator.grounds.base import Ground, GroundError, Place, Played, Progress
@@ -29,13 +29,7 @@ from orchestrator.scenario import Experiment, Scenario
 VIRTUAL, LOCAL, DOCKER = "virtual", "local", "docker"
 
 
-def _docker() -> Ground:
-    from orchestrator.grounds.docker import DockerGround  # its SDK takes a while to import
-
-    return DockerGround()
-
-
-GROUNDS: dict[str, Callable[[], Ground]] = {VIRTUAL: VirtualGround, LOCAL: LocalGround, DOCKER: _docker}
+GROUNDS = (VIRTUAL, LOCAL, DOCKER)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WORKERS_S = 0.2  # between two looks whether Ctrl-C was pressed
 WATCH_S = 1.0  # between two looks at what others have finished
@@ -51,9 +45,18 @@ class Task:
     ground: str = VIRTUAL
     file: Path = Path("scenario.yaml")  # of the experiment, and which of its points this is
     point: int = 0
+    engines: tuple[str, ...] = ()  # of the docker ground
 
     def absolute(self) -> "Task":
         return replace(self, folder=self.folder.absolute(), file=self.file.absolute())
+
+
+def ground_of(name: str, engines: Sequence[str] = ()) -> Ground:
+    if name == DOCKER:
+        from orchestrator.grounds.docker import DockerGround  # its SDK takes a while to import
+
+        return DockerGround(engines)
+    return LocalGround() if name == LOCAL else VirtualGround()
 
 
 Spread = Callable[[Sequence[Task], Callable[[Task], None]], object]  # does them all, somewhere
@@ -79,17 +82,18 @@ def run(
     progress: Progress,
     spread: Spread | None = None,
     tell: Callable[[str], None] = lambda _: None,
+    engines: Sequence[str] = (),
 ) -> Path:
     """The run directory. Each point is run with `seeds` seeds, beginning with `seed` or the scenario's own."""
     points = [replace(point, seed=point.seed if seed is None else seed) for point in experiment.points]
     for point in points:
-        GROUNDS[ground]().check(point)
+        ground_of(ground, engines).check(point)
     folder = None
     if experiment.is_sweep or seeds > 1:
         folder = run_directory.unfinished(out, experiment.name, ground, points[0].seed, experiment.file)
     is_new = folder is None
     folder = folder or run_directory.create(out, experiment.name, ground, points[0].seed, experiment.file)
-    tasks = list(_tasks(experiment, ground, points, seeds, folder))
+    tasks = [replace(task, engines=tuple(engines)) for task in _tasks(experiment, ground, points, seeds, folder)]
     if len(tasks) == 1:
         run_task(tasks[0], progress, tell)
         return folder
@@ -229,7 +233,7 @@ def run_task(task: Task, progress: Progress = lambda _: None, tell: Callable[[st
     started, begun = time.time(), time.monotonic()
     run_directory.describe(folder, scenario, task.ground, started)
     raw = folder / "raw"
-    ground = GROUNDS[task.ground]()
+    ground = ground_of(task.ground, task.engines)
     with _on_signal(ground.stop):
         try:
             ground.play(scenario, Place(task.file, task.point, raw), progress)

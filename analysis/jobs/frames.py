@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from analysis.log_reader import CLIENTS
 from analysis.runs import STORED, Finished, Run
 from analysis.windows import BATCHES, Interval, compared_ns
+from broker.log_record import CLIENTS
 from orchestrator.scenario import Scenario, class_topic, is_wildcard, matches
 from orchestrator.scenario.units import NS_PER_S
 

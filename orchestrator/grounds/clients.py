@@ -21,6 +21,7 @@ class ClientProcess:
         self.process = process
         self.said = said
         self._is_ended = False  # on our behalf
+        self._death = GroundError(f"{name} died")
         self._asked: deque[asyncio.Future[Any]] = deque()
         self._reading = asyncio.create_task(self._read())
 
@@ -31,23 +32,23 @@ class ClientProcess:
             if not answered.done():
                 answered.set_result(json.loads(line))
         await self.said.over()
-        await self.process.wait()
+        try:
+            code = await self.process.wait()
+            self._death = GroundError(f"{self.name} died ({how_it_ended(code)}){self.said.last}")
+        except GroundError as error:  # nobody knows: its engine is gone
+            self._death = error
         for asked in self._asked:
             self._fail(asked)
 
     def _fail(self, asked: asyncio.Future[Any]) -> None:
         if not asked.done():
-            asked.set_exception(self._death())
+            asked.set_exception(self._death)
             asked.exception()  # it may be that nobody waits for it
-
-    def _death(self) -> GroundError:
-        assert self.process.returncode is not None
-        return GroundError(f"{self.name} died ({how_it_ended(self.process.returncode)}){self.said.last}")
 
     def check(self) -> None:
         """Raises GroundError if it is dead and nobody ended it."""
         if self._reading.done() and not self._is_ended:
-            raise self._death()
+            raise self._death
 
     def ask(self, do: str, **with_: Any) -> asyncio.Future[Any]:
         assert self.process.stdin is not None
@@ -75,6 +76,7 @@ class ClientState:
     unsettled_peers: set[str] = field(default_factory=set)
     connected_peers: set[str] = field(default_factory=set)
     under_way: int = 0
+    held: int = 0  # publications that brokers do not take
 
 
 class ClientProcesses:
@@ -95,6 +97,7 @@ class ClientProcesses:
             state.unsettled_peers.update(told["unsettled_peers"])
             state.connected_peers.update(told["connected_peers"])
             state.under_way += told["under_way"]
+            state.held += told["held"]
         self.state = state
         return state
 

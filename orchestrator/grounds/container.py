@@ -11,17 +11,20 @@ from docker.models.containers import Container
 from orchestrator.grounds import watch
 from orchestrator.grounds.base import GroundError
 from orchestrator.grounds.engine import Engine
-from orchestrator.grounds.network import READY_S_MAX
+from orchestrator.grounds.network import READY_S_MAX, all_of, end_all, is_linked
 from orchestrator.grounds.processes import KEPT_LINES, Said
 from orchestrator.grounds.relay import Relay
 
 PORT, METRICS_PORT = 1883, 9100
+Address = tuple[str, int]
+Ports = dict[str, Address]  # of a container, and where they are published
 
 
 class DockerHost:
     """The container of one broker, in one life after the other."""
 
-    def __init__(self, engine: Engine, name: str, address: str) -> None:
+    def __init__(self, engine: Engine, name: str, ip: str, address: Address, metrics: Address, ports: Ports) -> None:
+        """`ip` is its own, on the run's network; `address` is for clients, `metrics` for us."""
         self.name = name
         self.is_up = False  # it is meant to run
         self.is_paused = False
@@ -29,16 +32,15 @@ class DockerHost:
         self.changed_s = 0.0
         self.container: Container | None = None
         self.links: list[DockerLink] = []  # to its parent: what is cut there must be cut again in another life
-        self.ip = address
+        self.ip = ip
+        self.address = address
+        self.ports = ports
+        self._metrics = metrics
         self.said = Said()
         self._engine = engine
         self._status = ""  # as the engine said after the last thing that was done
         self._is_ready = False
         self._doing: asyncio.Task[None] | None = None
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return self.ip, PORT
 
     @property
     def serving(self) -> int:
@@ -51,6 +53,7 @@ class DockerHost:
 
     def crash(self) -> None:
         self.is_up = False
+        self.is_paused = False
         self._do(lambda: self._act("kill", "exited"))
 
     def pause(self, is_paused: bool) -> None:
@@ -95,7 +98,7 @@ class DockerHost:
         for link in self.links:
             await link.apply()
         end_s = time.monotonic() + READY_S_MAX
-        while (state := await watch.look((self.ip, METRICS_PORT))) is None:
+        while (state := await watch.look(self._metrics)) is None:
             if await self._look_at() == "exited" or time.monotonic() > end_s:
                 raise GroundError(f"broker {self.name} did not start{await self._last()}")
             await asyncio.sleep(0.05)
@@ -118,12 +121,21 @@ class DockerHost:
         if self._doing is not None and self._doing.done() and not self._doing.cancelled():
             self._doing.result()
 
+    async def end(self) -> None:
+        await end_all([] if self._doing is None else [self._doing])
+
     async def look(self) -> None:
         if self.serving:
-            self.state = await watch.look((self.ip, METRICS_PORT)) or self.state
+            self.state = await watch.look(self._metrics) or self.state
+
+    async def buried(self) -> None:
+        """Raises GroundError if it is dead and nobody killed it."""
+        if await self._look_at() in ("exited", "dead"):
+            await self.died()
 
     async def died(self) -> None:
         """The engine says that it does not run."""
+        self._status = "exited"
         if self.is_up and self._is_ready and (self._doing is None or self._doing.done()):
             raise GroundError(f"broker {self.name} died{await self._last()}")
 
@@ -131,9 +143,11 @@ class DockerHost:
 class DockerLink:
     """Between a broker and its parent: cut in the child's network, or by the relay of a slow or narrow link."""
 
-    def __init__(self, helper: "Helper", child: DockerHost, parent: DockerHost) -> None:
+    def __init__(self, helper: "Helper", child: DockerHost, parent: DockerHost, address: Address) -> None:
+        """`address` is the parent's, as the child sees it."""
         self.child = child
         self.parent = parent
+        self.address = address
         self.relay: Relay | None = None
         self._helper = helper
         self._held: set[str] = set()  # as it is to be
@@ -141,14 +155,22 @@ class DockerLink:
         self._is_shut = False  # a probe saw that no connection can be made
         self._changed_s = 0.0
         self._lock = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._changes: list[asyncio.Task[None]] = []  # the last of them, and those that failed
         child.links.append(self)
 
     @property
     def is_connected(self) -> bool:
-        state = self.child.state
-        since_s = max(self.child.changed_s, self.parent.changed_s, self._changed_s)
-        return state is not None and state.is_linked(self.parent.name, since_s)
+        """As the child said after the last thing that was done to either end, or to the link."""
+        return is_linked(self.child, self.parent, self._changed_s)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """The parent says so, too."""
+        return self.is_connected and is_linked(self.parent, self.child, self._changed_s)
+
+    @property
+    def is_cut(self) -> bool:
+        return bool(self._held)
 
     def cut(self, *ways: str) -> None:
         self._change(self._held | set(ways))
@@ -168,9 +190,21 @@ class DockerLink:
             self.relay.release(*self._held - held)
         self._held = held
         if self.relay is None:
-            task = asyncio.create_task(self._apply_now())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            left = [it for it in self._changes if not it.done() or it.exception() is not None]
+            self._changes = [*left, asyncio.create_task(self._apply_now())]
+
+    async def done(self) -> None:
+        """What was last asked for has happened."""
+        await all_of(self._changes)
+
+    def check(self) -> None:
+        """Raises GroundError if it could not be cut, or repaired."""
+        for change in self._changes:
+            if change.done():
+                change.result()
+
+    async def end(self) -> None:
+        await end_all(self._changes)
 
     async def apply(self) -> None:
         """The child has a new network namespace."""
@@ -182,8 +216,8 @@ class DockerLink:
         async with self._lock:
             for verb, ways in (("cut", self._held - self._applied), ("repair", self._applied - self._held)):
                 if ways:
-                    said = await self._helper.run(self.child, verb, self.parent.ip, *sorted(ways))
-                    if said in ("open", "shut"):
+                    said = await self._helper.run(self.child, verb, self.address, *sorted(ways))
+                    if said:
                         self._is_shut = said == "shut"
                         self._applied = self._applied | ways if verb == "cut" else self._applied - ways
             self._changed_s = asyncio.get_running_loop().time()
@@ -197,18 +231,18 @@ class Helper:
         self._tag = tag
         self._labels = labels
 
-    async def run(self, child: DockerHost, verb: str, address: str, *ways: str) -> str:
-        """What it said; nothing if the child is not there, whose network then is not there either."""
+    async def run(self, child: DockerHost, verb: str, address: Address, *ways: str) -> str:
+        """open or shut; nothing if the child is not there, whose network then is not there either."""
         assert child.container is not None
         try:
             said = await self._engine.do(
                 self._engine.client.containers.run,
-                self._tag, ["orchestrator.grounds.cutter", verb, address, str(PORT), *ways],
+                self._tag, ["orchestrator.grounds.cutter", verb, *map(str, address), *ways],
                 network_mode=f"container:{child.container.id}", user="0", cap_drop=["ALL"],
                 cap_add=["NET_ADMIN", "NET_RAW"], read_only=True, tmpfs={"/run": ""}, labels=self._labels, remove=True,
             )  # fmt: skip
-        except GroundError:
+        except GroundError as error:
             if child.is_up and child.serving:
-                raise
+                raise GroundError(f"the link of {child.name} to its parent could not be {verb} ({error})") from None
             return ""
         return str(said.decode()).strip()

@@ -1,65 +1,70 @@
 """The docker ground: one container per broker on a network of the run's own, clients in containers, too.
 
 Brokers have no privileges: not root, a root file system that cannot be written, no capabilities, limits on memory and
-processes. Links are cut in the child's network namespace by a short-lived helper that may do so (cutter.py).
+processes. Links are cut in the child's network namespace by a short-lived helper that may do so (cutter.py). Where the
+containers are, and how they get at files and at each other, is the matter of sites.py.
 """
 
 import asyncio
 import os
-from contextlib import suppress
-from ipaddress import IPv4Network
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from docker.models.containers import Container
-from docker.types import EndpointConfig, IPAMConfig, IPAMPool
+from docker.types import EndpointConfig, Mount
 
-from orchestrator.grounds import image, journal
+from broker.log_record import CLIENTS
+from orchestrator.grounds import image
 from orchestrator.grounds.attached import Attached, raw_socket
 from orchestrator.grounds.base import GroundError, Place
 from orchestrator.grounds.clients import ClientProcess
 from orchestrator.grounds.container import METRICS_PORT, PORT, DockerHost, DockerLink, Helper
-from orchestrator.grounds.engine import LABEL, THREADS, Engine, clean
-from orchestrator.grounds.network import all_of, has_quality, look_until, qualities, said_by
+from orchestrator.grounds.engine import LABEL, THREADS, Engine, clean, labels_of
+from orchestrator.grounds.network import all_of, end_all, has_quality, look_until, qualities, said_by
 from orchestrator.grounds.processes import Said
 from orchestrator.grounds.real import RealGround
 from orchestrator.grounds.relay import Relay
 from orchestrator.grounds.settings import broker_toml, clients_options
+from orchestrator.grounds.sites import UID, Site, Sites, fetch, put
 from orchestrator.scenario import Scenario
 
-ANY = "0.0.0.0"  # noqa: S104  # of the container, which is on the run's own network only
+ANY = "0.0.0.0"  # noqa: S104  # of the container; only the run's own network, and who may use its published ports
 SCRATCH = {"/tmp": "size=16m"}  # noqa: S108  # in the container
-DATA, SCENARIO = "/data", "/scenario.yaml"
-UID = 10001  # of what runs in containers, where the orchestrator is root
+DATA, CONFIG, SCENARIO = "/data", "broker.toml", "scenario.yaml"
 WATCH_S = 1.0  # between two looks at the containers' states
-SUBNETS = [f"10.{second}.{third}.0/22" for second in (213, 214, 215) for third in range(0, 256, 4)]
+MANY, ENGINE_LOOKS = (
+    2,
+    15,
+)  # so many dead containers suggest that their engine is about to end; it is looked at so often
 BROKER_MEMORY, CLIENTS_MEMORY = "512m", "2g"
 
 
 class DockerNetwork:
-    def __init__(self, scenario: Scenario, place: Place, tag: str, engine: Engine) -> None:
+    def __init__(self, scenario: Scenario, place: Place, tag: str, engines: Sequence[Engine], is_near: bool) -> None:
         self._scenario = scenario
         self._place = place
         self._tag = tag
-        self._engine = engine
-        self._labels = {LABEL: f"{os.getpid()}-{journal.began(os.getpid())}", "brokerbed.run": place.raw.parent.name}
-        self._network: Any = None
-        self._addresses: list[str] = []
-        self._containers: list[Container] = []
+        self._labels = labels_of(place.raw.parent.name)
+        self._sites = Sites(engines, self._labels, is_near)
+        self._containers: list[tuple[Site, Container, str]] = []  # with the folder of what it writes
         self._attached: list[Attached] = []
         self._relays: list[Relay] = []
         self._clients: list[ClientProcess] = []
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
+        self._site_of: dict[str, Site] = {}
         self.hosts: dict[str, DockerHost] = {}
         self.links: dict[str, DockerLink] = {}
 
     async def start(self) -> None:
-        await self._make_network()
-        scenario, helper = self._scenario, Helper(self._engine, self._tag, self._labels)
+        await self._sites.open()
+        scenario, sites = self._scenario, self._sites
+        self._site_of = sites.shared_out(_depth_first(scenario))
         for name in scenario.tree.names:
-            self.hosts[name] = DockerHost(self._engine, name, self._addresses.pop())
+            self.hosts[name] = self._host(name)
         for child, parent in scenario.tree.links:
-            await self._link(helper, self.hosts[child], self.hosts[parent])
+            await self._link(self.hosts[child], self.hosts[parent])
         room = asyncio.Semaphore(THREADS)
 
         async def begin(host: DockerHost) -> None:
@@ -72,90 +77,107 @@ class DockerNetwork:
         await look_until(
             self.hosts, lambda: all(it.is_connected for it in self.links.values()), "linked to their parents"
         )
-        self._watching = asyncio.create_task(self._watch())
+        self._watching = [asyncio.create_task(self._watch(site)) for site in sites.all]
 
-    async def _make_network(self) -> None:
-        """With addresses of our own choice, so that a broker keeps its address when it starts anew."""
-        create = self._engine.client.networks.create
-        for subnet in SUBNETS:
-            pool = IPAMConfig(pool_configs=[IPAMPool(subnet=subnet)])
-            try:
-                self._network = await self._engine.do(
-                    create, f"brokerbed-{self._labels[LABEL]}-{subnet.split('/')[0]}",
-                    driver="bridge", internal=True, ipam=pool, labels=self._labels,
-                )  # fmt: skip
-            except GroundError as error:
-                if "overlap" in str(error):
-                    continue
-                raise
-            first, *rest = [str(it) for it in IPv4Network(subnet).hosts()]
-            self._gateway, self._addresses = first, rest[::-1]
-            return
-        raise GroundError("no network can be made: all addresses are taken (brokerbed clean, docker network prune)")
+    def _host(self, name: str) -> DockerHost:
+        site, sites = self._site_of[name], self._sites
+        ip = site.addresses.pop()
+        if sites.is_near:
+            return DockerHost(site.engine, name, ip, (ip, PORT), (ip, METRICS_PORT), {})
+        machine = sites.published_on(site)
+        ports = {f"{METRICS_PORT}/tcp": (machine, sites.port())}
+        address = ip, PORT
+        if not sites.is_one_network:
+            ports[f"{PORT}/tcp"] = (machine, sites.port())
+            if site is not sites.all[0]:  # where the clients are
+                address = ports[f"{PORT}/tcp"]
+        return DockerHost(site.engine, name, ip, address, ports[f"{METRICS_PORT}/tcp"], ports)
 
-    async def _link(self, helper: Helper, child: DockerHost, parent: DockerHost) -> None:
-        link = self.links[child.name] = DockerLink(helper, child, parent)
+    async def _link(self, child: DockerHost, parent: DockerHost) -> None:
+        site, its = self._site_of[child.name], self._site_of[parent.name]
+        address = (parent.ip, PORT)
+        if site is not its and not self._sites.is_one_network:
+            address = parent.ports[f"{PORT}/tcp"]
+        helper = Helper(site.engine, self._tag, self._labels)
+        link = self.links[child.name] = DockerLink(helper, child, parent, address)
         if has_quality(self._scenario, child.name, parent.name):
-            link.relay = Relay(parent.address, *qualities(self._scenario, child.name, parent.name), host=self._gateway)
+            if not self._sites.is_near:
+                raise GroundError(
+                    "links with a delay or a bandwidth go through the orchestrator, which containers of engines named"
+                    " with --engine cannot reach: leave out `links`, or --engine"
+                )
+            link.relay = Relay(address, *qualities(self._scenario, child.name, parent.name), host=site.gateway)
             self._relays.append(link.relay)
 
     async def _broker(self, host: DockerHost) -> Container:
-        folder = self._folder(host.name)
-        (folder / "broker.toml").write_text(broker_toml(self._scenario, host.name), encoding="utf-8")
         options = ["--name", host.name, "--host", ANY, "--port", str(PORT), "--metrics-port", str(METRICS_PORT)]
         options += ["--routing", self._scenario.routing, "--durability", self._scenario.durability]
-        options += ["--data", DATA, "--config", f"{DATA}/broker.toml"]
-        link = self.links.get(host.name)
+        options += ["--data", DATA, "--config", f"{DATA}/{CONFIG}"]
+        site, link = self._site_of[host.name], self.links.get(host.name)
         if link is not None and link.relay is not None:
-            options += ["--parent", f"{self._gateway}:{await link.relay.open()}"]
+            options += ["--parent", f"{site.gateway}:{await link.relay.open()}"]
         elif link is not None:
-            options += ["--parent", f"{link.parent.ip}:{PORT}"]
-        binds = {str(folder): {"bind": DATA, "mode": "rw"}}
-        return await self._create(["broker.runtime.command", *options], host.name, host.ip, binds, BROKER_MEMORY)
+            options += ["--parent", ":".join(map(str, link.address))]
+        files = {CONFIG: broker_toml(self._scenario, host.name).encode()}
+        return await self._create(
+            site, ["broker.runtime.command", *options], (host.name, host.name), host.ip, files,
+            mem_limit=BROKER_MEMORY, ports=host.ports,
+        )  # fmt: skip
 
-    def _folder(self, name: str) -> Path:
+    async def _create(
+        self, site: Site, command: list[str], name_and_folder: tuple[str, str], ip: str, files: Mapping[str, bytes],
+        **more: Any,
+    ) -> Container:  # fmt: skip
+        name, folder = name_and_folder
+        is_near, uid, gid = self._sites.is_near, UID, UID
+        if is_near:
+            place = self._folder(folder, files)
+            more["volumes"] = {str(place): {"bind": DATA, "mode": "rw"}}
+            if os.getuid():
+                uid, gid = os.getuid(), os.getgid()
+        else:
+            more["mounts"] = [Mount(DATA, None, type="volume")]
+        container: Container = await site.engine.do(
+            site.engine.client.containers.create,
+            self._tag, command, name=f"brokerbed-{self._labels[LABEL]}-{name}", hostname=name, user=f"{uid}:{gid}",
+            read_only=True, cap_drop=["ALL"], security_opt=["no-new-privileges"], pids_limit=128, tmpfs=SCRATCH,
+            labels=self._labels, network=site.network.name,
+            networking_config={site.network.name: EndpointConfig("1.40", ipv4_address=ip)}, **more,
+        )  # fmt: skip
+        self._containers.append((site, container, folder))
+        if not is_near:
+            await put(site.engine, container, DATA, files)
+        return container
+
+    def _folder(self, name: str, files: Mapping[str, bytes]) -> Path:
         folder = self._place.raw / name
         folder.mkdir(parents=True, exist_ok=True)
+        for file, content in files.items():
+            (folder / file).write_bytes(content)
         if os.getuid() == 0:
             os.chown(folder, UID, UID)
         return folder.absolute()
 
-    async def _create(
-        self, command: list[str], name: str, ip: str, binds: dict[str, Any], memory: str, **more: Any
-    ) -> Container:
-        user = f"{UID}:{UID}" if os.getuid() == 0 else f"{os.getuid()}:{os.getgid()}"
-        container: Container = await self._engine.do(
-            self._engine.client.containers.create,
-            self._tag, command, name=f"brokerbed-{self._labels[LABEL]}-{name}", hostname=name, user=user,
-            read_only=True, cap_drop=["ALL"], security_opt=["no-new-privileges"], mem_limit=memory, pids_limit=128,
-            tmpfs=SCRATCH, volumes=binds, labels=self._labels, network=self._network.name,
-            networking_config={self._network.name: EndpointConfig("1.40", ipv4_address=ip)}, **more,
-        )  # fmt: skip
-        self._containers.append(container)
-        return container
-
     async def clients(self, part: int, parts: int) -> ClientProcess:
-        place, name = self._place, f"clients-{part + 1}"
-        options = clients_options(self._scenario, place, part, parts, DATA)
-        binds = {
-            str(self._folder("clients")): {"bind": DATA, "mode": "rw"},
-            str(place.scenario_file.absolute()): {"bind": SCENARIO, "mode": "ro"},
-        }
+        site = self._sites.all[0]
+        options = clients_options(self._scenario, self._place, part, parts, DATA)
+        files = {SCENARIO: self._place.scenario_file.read_bytes()}
         container = await self._create(
-            ["clients.process", SCENARIO, *options], name, self._addresses.pop(), binds, CLIENTS_MEMORY, stdin_open=True
-        )
-        attach = self._engine.client.api.attach_socket
+            site, ["clients.process", f"{DATA}/{SCENARIO}", *options], (f"clients-{part + 1}", CLIENTS),
+            site.addresses.pop(), files, mem_limit=CLIENTS_MEMORY, stdin_open=True,
+        )  # fmt: skip
+        engine = site.engine
         stream = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-        sock = raw_socket(await self._engine.do(attach, container.id, stream))
+        sock = raw_socket(await engine.do(engine.client.api.attach_socket, container.id, stream))
 
         async def wait() -> int:
-            return int((await self._engine.do(container.wait))["StatusCode"])
+            return int((await engine.do(container.wait))["StatusCode"])
 
         attached, said = Attached(sock, wait), Said()
         self._attached.append(attached)
         await attached.open()
         said.listen(attached.stderr)
-        await self._engine.do(container.start)
+        await engine.do(container.start)
         clients = ClientProcess(f"clients {part + 1} of {parts}", attached, said)
         self._clients.append(clients)
         return clients
@@ -171,48 +193,130 @@ class DockerNetwork:
         return said_by(self.hosts, self._clients)
 
     def check(self) -> None:
+        for watching in self._watching:  # first of all: an engine that is gone explains the rest
+            if watching.done():
+                watching.result()
         for host in self.hosts.values():
             host.check()
+        for link in self.links.values():
+            link.check()
         for clients in self._clients:
             clients.check()
-        if self._watching is not None and self._watching.done():
-            self._watching.result()
 
-    async def _watch(self) -> None:
+    async def _watch(self, site: Site) -> None:
         """Brokers that died though nobody killed them; an engine that is gone."""
-        filters = {"label": f"{LABEL}={self._labels[LABEL]}"}
         while True:
             await asyncio.sleep(WATCH_S)
-            found = await self._engine.do(self._engine.client.api.containers, all=True, filters=filters)
-            gone = {it["Id"] for it in found if it["State"] in ("exited", "dead")}
+            gone = await self._dead(site)
             for host in self.hosts.values():
                 if host.container is not None and host.container.id in gone:
                     await host.died()
 
+    async def cause(self, error: GroundError) -> GroundError:
+        """An engine that is stopped ends its containers first, and they are missed before it is."""
+        for site in self._sites.all:
+            try:
+                for _ in range(ENGINE_LOOKS):
+                    if len(await self._dead(site)) < MANY:
+                        break
+                    await asyncio.sleep(WATCH_S)
+            except GroundError as gone:
+                return GroundError(f"{gone}: when it is back, `brokerbed clean` removes what was left there")
+        return error
+
+    async def _dead(self, site: Site) -> set[str]:
+        """Containers of this run that do not run."""
+        filters = {"label": f"{LABEL}={self._labels[LABEL]}"}
+        found = await site.engine.do(site.engine.client.api.containers, all=True, filters=filters)
+        return {it["Id"] for it in found if it["State"] in ("exited", "dead")}
+
     async def close(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
+        await end_all(self._watching)
+        for host in self.hosts.values():
+            await host.end()
+        for link in self.links.values():
+            await link.end()
         for relay in self._relays:
             relay.close()
         for attached in self._attached:
             attached.end()
         with suppress(GroundError):
-            await all_of(self._remove(container) for container in self._containers)
-            if self._network is not None:
-                await self._engine.do(self._network.remove)
-        self._engine.close()
+            await all_of(self._remove(*it) for it in self._containers)
+        await self._sites.close()
 
-    async def _remove(self, container: Container) -> None:
-        await self._engine.do(container.remove, force=True, v=True)
+    async def _remove(self, site: Site, container: Container, folder: str) -> None:
+        try:
+            if not self._sites.is_near:
+                with suppress(GroundError):  # it may be dead already
+                    await site.engine.do(container.kill)
+                await fetch(site.engine, container, DATA, self._place.raw / folder)
+        finally:
+            await site.engine.do(container.remove, force=True, v=True)
+
+
+def _depth_first(scenario: Scenario) -> list[str]:
+    """So that brokers that are linked are neighbours."""
+    children: dict[str | None, list[str]] = {}
+    parents = dict(scenario.tree.links)
+    for name in scenario.tree.names:
+        children.setdefault(parents.get(name), []).append(name)
+    found, left = list[str](), list(reversed(children[None]))
+    while left:
+        found.append(left.pop())
+        left += reversed(children.get(found[-1], []))
+    return found
+
+
+@contextmanager
+def _closing_on_error(engines: list[Engine]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for engine in engines:
+            engine.close()
+        raise
+
+
+def _image_on(engines: list[Engine]) -> str:
+    """Made by the engine of this machine, if it has one, and copied: it takes minutes to make it."""
+    try:
+        maker, own = (usual := Engine()), [usual]
+    except GroundError:
+        maker, own = engines[0], []
+    try:
+        tag = image.ensure(maker.client, lambda _: None)
+        for engine in engines:
+            image.copy(maker.client, engine.client, tag)
+    finally:
+        for engine in own:
+            engine.close()
+    return tag
 
 
 class DockerGround(RealGround):
+    def __init__(self, engines: Sequence[str] = ()) -> None:
+        """`engines`: their URLs; without any, the usual one of this machine."""
+        super().__init__()
+        self._urls = engines
+
     def check(self, scenario: Scenario) -> None:
-        """Whether there is an engine."""
+        """Whether there are engines."""
         del scenario
-        Engine().close()
+        for engine in self._open():
+            engine.close()
+
+    def _open(self) -> list[Engine]:
+        opened: list[Engine] = []
+        with _closing_on_error(opened):
+            urls: list[str | None] = [*self._urls] or [None]
+            for url in urls:
+                opened.append(Engine(url))  # noqa: PERF401 - what is open when one fails must be closed
+        return opened
 
     def network(self, scenario: Scenario, place: Place) -> DockerNetwork:
-        engine = Engine()
-        clean(engine.client)
-        return DockerNetwork(scenario, place, image.ensure(engine.client, lambda _: None), engine)
+        engines = self._open()
+        with _closing_on_error(engines):
+            for engine in engines:
+                clean(engine.client)
+            tag = _image_on(engines) if self._urls else image.ensure(engines[0].client, lambda _: None)
+        return DockerNetwork(scenario, place, tag, engines, not self._urls and engines[0].is_near)

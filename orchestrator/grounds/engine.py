@@ -1,6 +1,8 @@
-"""The Docker engine as the docker ground uses it; what it leaves behind if it is killed is known by a label."""
+"""Docker engines as the docker ground uses them; what a run leaves behind if it is killed is known by its labels."""
 
 import asyncio
+import re
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,51 +14,90 @@ from requests.exceptions import RequestException
 
 from orchestrator.grounds import journal
 from orchestrator.grounds.base import GroundError
+from orchestrator.grounds.tunnel import Tunnel
 
-LABEL = "brokerbed.orchestrator"  # on everything that a run makes: which process made it
+LABEL = "brokerbed.orchestrator"  # on everything that a run makes: which process made it,
+MACHINE_LABEL = "brokerbed.machine"  # and where that runs
 THREADS = 8  # calls to the engine at a time
+USUAL = "the usual one"
+LOOPBACK = "127.0.0.1"
 T = TypeVar("T")
 
 
 class Engine:
-    """The Docker engine; its calls take time, so each is done in a thread."""
+    """One of them; its calls take time, so each is done in a thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str | None = None) -> None:
+        """`url`: unix://, tcp:// or ssh://; without it, the one of DOCKER_HOST or of the usual socket."""
+        self.url = url or USUAL
+        self._tunnel: Tunnel | None = None
         try:
-            self.client = docker.from_env(max_pool_size=THREADS + 2)
+            if url is not None and url.startswith("ssh://"):
+                self._tunnel = Tunnel(url)
+                url = self._tunnel.url
+            size = THREADS + 2
+            self.client = (
+                docker.from_env(max_pool_size=size) if url is None else docker.DockerClient(url, max_pool_size=size)
+            )
             self.client.ping()
         except (DockerException, RequestException, OSError) as error:
+            self._close_tunnel()
+            which = "" if self.url == USUAL else f" at {self.url}"
             raise GroundError(
-                f"no Docker engine answers ({_why(error)}): install or start one, or run --on local", is_missing=True
+                f"no Docker engine answers{which} ({why(error)}): install or start one, or run --on local",
+                is_missing=True,
             ) from None
+        self.is_near = self._tunnel is None and str(self.client.api.base_url).startswith("http+docker://")
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="docker")
+
+    @property
+    def machine(self) -> str:
+        """Where it runs, as an address; loopback if that is here."""
+        if self.is_near:
+            return LOOPBACK
+        at = self._tunnel.host if self._tunnel is not None else self.client.api.base_url.split("//")[1].split(":")[0]
+        return socket.gethostbyname(str(at))
 
     async def do(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads, lambda: call(*arguments, **options))
         except (DockerException, RequestException, OSError) as error:
-            raise GroundError(f"the Docker engine could not do what was asked ({_why(error)})") from None
+            which = "" if self.url == USUAL else f" at {self.url}"
+            raise GroundError(f"the Docker engine{which} could not do what was asked ({why(error)})") from None
 
     def close(self) -> None:
         self._threads.shutdown()
         self.client.close()
+        self._close_tunnel()
+
+    def _close_tunnel(self) -> None:
+        if self._tunnel is not None:
+            self._tunnel.close()
 
 
-def _why(error: BaseException) -> str:
-    explanation = getattr(error, "explanation", None)
-    return " ".join(str(explanation or error).split())
+def why(error: BaseException) -> str:
+    """What the engine said, or what the system said of the way to it."""
+    said = " ".join(str(getattr(error, "explanation", None) or error).split())
+    reason = re.findall(r"\[Errno -?\d+\] ([^\"'()\[\]]+)", said) or re.findall(r"\(\d+, '([^']+)'\)", said)
+    return reason[-1].strip() if reason else said
+
+
+def labels_of(run: str) -> dict[str, str]:
+    me = journal.me()
+    return {LABEL: me, MACHINE_LABEL: socket.gethostname(), "brokerbed.run": run}
 
 
 def clean(client: docker.DockerClient) -> list[str]:
-    """Removes what orchestrators that are no more left behind; what it was."""
+    """Removes what orchestrators of this machine that are no more left behind; what it was."""
     found = []
-    for container in client.containers.list(all=True, filters={"label": LABEL}):
+    ours: dict[str, Any] = {"label": [LABEL, f"{MACHINE_LABEL}={socket.gethostname()}"]}
+    for container in client.containers.list(all=True, filters=ours, ignore_removed=True):
         if not _is_alive(container.labels[LABEL]):
             with suppress(NotFound):
                 container.remove(force=True, v=True)
                 found.append(f"container {container.name}")
-    for network in client.networks.list(filters={"label": LABEL}):
+    for network in client.networks.list(filters=ours):
         if not _is_alive(network.attrs["Labels"][LABEL]):
             with suppress(NotFound, APIError):
                 network.remove()

@@ -23,6 +23,7 @@ from requests.exceptions import RequestException
 from orchestrator.grounds import base_image
 from orchestrator.grounds.base import GroundError
 from orchestrator.grounds.base_image import Inside, Tell
+from orchestrator.grounds.engine import why
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = "deploy/Dockerfile"
@@ -43,6 +44,7 @@ BUILD_S_MAX = 600  # without a word from the engine
 BUILDER_SAYS = ("Step ", "--->", "Removing intermediate container")  # between what the build's commands say
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # the engine shows errors in red
 HASH_DIGITS = 16
+LATEST = "brokerbed:latest"
 
 
 def ensure(client: docker.DockerClient, tell: Tell) -> str:
@@ -56,6 +58,31 @@ def ensure(client: docker.DockerClient, tell: Tell) -> str:
             with context(ROOT, inside) as file:
                 build(client, file, tag, base, inside)
     return tag
+
+
+def copy(source: docker.DockerClient, target: docker.DockerClient, tag: str) -> None:
+    """To another engine, if it has it not."""
+    with _engine():
+        if base_image.image_of(target, tag) is None:
+            target.images.load(_Stream(source.images.get(tag).save(named=True)))
+
+
+class _Stream(io.RawIOBase):
+    """What comes in pieces, as a file."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._rest = self._rest or next(self._pieces, b"")
+        taken = self._rest[: len(buffer)]
+        buffer[: len(taken)] = taken
+        self._rest = self._rest[len(taken) :]
+        return len(taken)
 
 
 def outlook(client: docker.DockerClient) -> str | None:
@@ -174,7 +201,7 @@ def _engine() -> Iterator[None]:
     try:
         yield
     except (docker.errors.DockerException, RequestException) as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        said = why(error) or type(error).__name__
         text = f"the Docker engine does not do what it should ({said}): `brokerbed doctor` says what is missing"
         raise GroundError(text, is_missing=True) from None
 
@@ -182,7 +209,9 @@ def _engine() -> Iterator[None]:
 def main() -> int:
     try:
         client = docker.from_env()
-        print(ensure(client, lambda line: print(line, file=sys.stderr)))
+        tag = ensure(client, lambda line: print(line, file=sys.stderr))
+        client.images.get(tag).tag(LATEST)  # what deploy/compose.yaml uses unless told otherwise
+        print(tag)
     except (docker.errors.DockerException, GroundError) as error:
         print(error, file=sys.stderr)
         return 3

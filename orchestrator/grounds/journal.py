@@ -30,7 +30,7 @@ class Journal:
     def __init__(self) -> None:
         place = folder()
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = place / f"{os.getpid()}-{began(os.getpid())}.journal{next(_number)}"
+        self._file = place / f"{me()}.journal{next(_number)}"
         self._out = self._file.open("a", encoding="utf-8")
 
     def process(self, pid: int, what: str) -> None:
@@ -44,6 +44,11 @@ class Journal:
         """All that it names is gone."""
         self._out.close()
         self._file.unlink(missing_ok=True)
+
+
+def me() -> str:
+    """This process, as nobody else was or will be called while the machine runs."""
+    return f"{os.getpid()}-{began(os.getpid())}"
 
 
 def began(pid: int) -> int | None:

@@ -7,12 +7,22 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+from broker.log_record import CLIENTS
 from broker.runtime.command import MISSING
 from orchestrator.grounds import journal, watch
 from orchestrator.grounds.base import GroundError, Place
 from orchestrator.grounds.clients import ClientProcess
 from orchestrator.grounds.machine import check_machine, use_all_handles
-from orchestrator.grounds.network import READY_S_MAX, all_of, has_quality, is_cut, look_until, qualities, said_by
+from orchestrator.grounds.network import (
+    READY_S_MAX,
+    all_of,
+    has_quality,
+    is_cut,
+    is_linked,
+    look_until,
+    qualities,
+    said_by,
+)
 from orchestrator.grounds.processes import Processes, Said, how_it_ended
 from orchestrator.grounds.real import RealGround, parts_of
 from orchestrator.grounds.relay import Relay
@@ -66,9 +76,12 @@ class LocalHost:
         self.changed_s = self._network.now_s
         self._starting = asyncio.create_task(self._start(self._life, self._starting))
 
-    async def started(self) -> None:
-        assert self._starting is not None
-        await self._starting
+    async def done(self) -> None:
+        """What was last asked for has happened: it serves, or its process is gone."""
+        if self.is_up and self._starting is not None:
+            await self._starting
+        elif self._process is not None:
+            await self._process.wait()
 
     async def _start(self, life: int, before: "asyncio.Task[None] | None") -> None:
         if before is not None:
@@ -136,15 +149,10 @@ class LocalHost:
         if self._process is not None and (code := self._process.returncode) is not None:
             raise GroundError(f"broker {self.name} died ({how_it_ended(code)}){self.said.last}")
 
-    async def ended(self) -> None:
-        """Its process is gone."""
-        if self._process is not None:
-            await self._process.wait()
-
     async def buried(self) -> None:
         """If its process is dead, how it ended and what it said are known from now on."""
-        if self.pid is not None and journal.state(self.pid) in ("", "Z"):
-            await self.ended()
+        if self._process is not None and journal.state(self._process.pid) in ("", "Z"):
+            await self._process.wait()
             await self.said.over()
 
     async def look(self) -> None:
@@ -172,16 +180,12 @@ class LocalLink:
     @property
     def is_connected(self) -> bool:
         """As the child said after the last thing that was done to either end, or to the link."""
-        return self._is_linked(self.child.state, self.parent)
+        return is_linked(self.child, self.parent, self._changed_s)
 
     @property
     def is_confirmed(self) -> bool:
         """The parent says so, too."""
-        return self.is_connected and self._is_linked(self.parent.state, self.child)
-
-    def _is_linked(self, state: watch.BrokerState | None, other: LocalHost) -> bool:
-        since_s = max(self.child.changed_s, self.parent.changed_s, self._changed_s)
-        return state is not None and state.is_linked(other.name, since_s)
+        return self.is_connected and is_linked(self.parent, self.child, self._changed_s)
 
     def cut(self, *ways: str) -> None:
         assert self.relay is not None
@@ -192,6 +196,9 @@ class LocalLink:
         assert self.relay is not None
         self._changed_s = asyncio.get_running_loop().time()
         self.relay.release(*ways)
+
+    async def done(self) -> None:
+        """What was last asked for has happened, as it does at once."""
 
     @property
     def is_cut(self) -> bool:
@@ -234,7 +241,7 @@ class LocalNetwork:
         async def begin(host: LocalHost) -> None:
             async with room:
                 host.start()
-                await host.started()
+                await host.done()
 
         await all_of(begin(host) for host in self.hosts.values())
         await look_until(
@@ -262,7 +269,7 @@ class LocalNetwork:
 
     async def clients(self, part: int, parts: int) -> ClientProcess:
         place = self._place
-        options = clients_options(self._scenario, place, part, parts, str(place.raw / "clients"))
+        options = clients_options(self._scenario, place, part, parts, str(place.raw / CLIENTS))
         name = f"clients {part + 1} of {parts}"
         said = Said()
         process = await self.processes.spawn(name, said, "clients.process", str(place.scenario_file), *options)
@@ -277,6 +284,10 @@ class LocalNetwork:
     def said(self) -> dict[str, Said]:
         """What brokers and clients wrote to stderr."""
         return said_by(self.hosts, self._clients)
+
+    async def cause(self, error: GroundError) -> GroundError:
+        """It says itself what is wrong."""
+        return error
 
     async def close(self) -> None:
         """Nothing is left running."""

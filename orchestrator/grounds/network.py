@@ -10,6 +10,7 @@ from orchestrator.grounds.base import GroundError
 from orchestrator.grounds.clients import ClientProcess
 from orchestrator.grounds.processes import Said
 from orchestrator.grounds.relay import Quality
+from orchestrator.grounds.watch import BrokerState
 from orchestrator.scenario import Scenario
 
 READY_S_MAX = 60.0
@@ -49,6 +50,20 @@ def _quality(scenario: Scenario, *ends: str) -> Quality:
     return Quality(delay, None if link.bandwidth is None else link.bandwidth * speedup)
 
 
+class Watched(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> BrokerState | None: ...
+    @property
+    def changed_s(self) -> float: ...
+
+
+def is_linked(one: Watched, other: Watched, changed_s: float) -> bool:
+    """As the one said after the last thing that was done to either, or to their link."""
+    return one.state is not None and one.state.is_linked(other.name, max(one.changed_s, other.changed_s, changed_s))
+
+
 class Speaks(Protocol):
     @property
     def said(self) -> Said: ...
@@ -71,6 +86,13 @@ async def look_until(hosts: Mapping[str, Looked], holds: Callable[[], bool], wha
             raise GroundError(f"the brokers were not {what} within {READY_S_MAX:.0f} s")
         await all_of(host.look() for host in hosts.values())
         await asyncio.sleep(LOOK_S)
+
+
+async def end_all(tasks: Iterable["asyncio.Task[None]"]) -> None:
+    """Whatever they would still do or say."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def all_of(work: Iterable[Awaitable[None]]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import uvloop
 
-from broker.log_record import Log
+from broker.log_record import CLIENTS, Log
 from broker.values import NS_PER_S
 from clients.crowd import copies_of
 from clients.raw_log import append
@@ -21,6 +21,7 @@ from clients.sockets import RealClock
 from orchestrator.faults import Faults, Host, Link
 from orchestrator.grounds.base import GroundError, Place, Played, Progress
 from orchestrator.grounds.clients import ClientProcess, ClientProcesses, RemotePeer, RemoteSessions
+from orchestrator.grounds.network import all_of, end_all
 from orchestrator.grounds.processes import Said, complaints
 from orchestrator.scenario import Scenario
 
@@ -32,10 +33,7 @@ DRAIN_S_MIN = 10.0
 CALM_LOOKS = 3  # so many times in a row nothing is under way
 PARTS_MAX = 4  # processes with clients
 CLIENTS_S_MAX = 120.0  # for all to be connected
-LATE_PART, LATE_MEAN_S = (
-    0.01,
-    0.02,
-)  # more than so many things done late, or so late on average: the clients are saturated
+LATE_PART, LATE_MEAN_S = 0.01, 0.02  # more than so many things done late, or so late on average, is too much
 LAG_MEAN_S = 0.02  # of a broker's event loop
 
 
@@ -65,6 +63,9 @@ class RealNetwork(Protocol):
     def said(self) -> Mapping[str, Said]: ...
     def check(self) -> None: ...
     async def clients(self, part: int, parts: int, /) -> ClientProcess: ...
+    async def cause(self, error: GroundError, /) -> GroundError:
+        """What is behind an error."""
+
     async def close(self) -> None: ...
 
 
@@ -120,6 +121,7 @@ class RealRun:
         self._faults.begin()
         try:
             await self._measure()
+            held = (await self._clients.look()).held if self._faults.is_quiet else 0
             is_drained = await self._drain()
             self._played.until_ns = time.time_ns()
             late = await self._clients.ask_all("lateness")
@@ -128,14 +130,15 @@ class RealRun:
             for process in processes:
                 await process.process.wait()
         finally:
-            append(self._place.raw / "clients", self._parts + 1, self.client_log)
+            append(self._place.raw / CLIENTS, self._parts + 1, self.client_log)
         self._played.notes = {
             "brokers_up_s": up_s,
             "clients": late,
+            "held": held,
             "broker_lag_s": self._lags(),
             "is_drained": is_drained,
         }
-        self._played.warnings += _warnings(late, self._lags(), is_drained)
+        self._played.warnings += _warnings(late, held, self._lags(), is_drained)
         await network.listen()
         self._played.warnings += complaints(network.said)
 
@@ -154,16 +157,18 @@ class RealRun:
 
     async def _measure(self) -> None:
         assert self._faults is not None
-        looking: asyncio.Task[None] | None = None
-        while (now_ns := self.clock.now_ns) < self.end_ns:
-            self._network.check()
-            self._progress(max(0.0, now_ns / self.end_ns))
-            if self._faults.is_probing and (looking is None or looking.done()):
-                looking = asyncio.create_task(self._look())
-            left_s = (self.end_ns - now_ns) / NS_PER_S / self.clock.speedup
-            await asyncio.sleep(min(STEP_S, max(0.0, left_s)))
-        if looking is not None:
-            await looking
+        looking: list[asyncio.Task[None]] = []  # the last of them
+        try:
+            while (now_ns := self.clock.now_ns) < self.end_ns:
+                self._network.check()
+                self._progress(max(0.0, now_ns / self.end_ns))
+                if self._faults.is_probing and all(it.done() for it in looking):
+                    looking = [asyncio.create_task(self._look())]
+                left_s = (self.end_ns - now_ns) / NS_PER_S / self.clock.speedup
+                await asyncio.sleep(min(STEP_S, max(0.0, left_s)))
+            await all_of(looking)
+        finally:
+            await end_all(looking)
 
     async def _look(self) -> None:
         """At those brokers that a fault has to do with, and at the clients."""
@@ -199,7 +204,7 @@ class RealRun:
         return {name: it.lag_s / it.lag_samples for name, it in states.items() if it.lag_samples}
 
 
-def _warnings(late: list[dict[str, Any]], lags: dict[str, float], is_drained: bool) -> Iterable[str]:
+def _warnings(late: list[dict[str, Any]], held: int, lags: dict[str, float], is_drained: bool) -> Iterable[str]:
     done = max(1, sum(it["done"] for it in late))
     part = sum(it["done_late"] for it in late) / done
     mean_s = sum(it["mean_s"] * it["done"] for it in late) / done
@@ -207,6 +212,11 @@ def _warnings(late: list[dict[str, Any]], lags: dict[str, float], is_drained: bo
         yield (
             f"the clients could not keep up: what they did was {mean_s * 1000:.0f} ms late on average"
             " (clock.speedup is too high for this machine, or the rates are)"
+        )
+    if held > LATE_PART * done:
+        yield (
+            f"the brokers could not keep up: {held} publications of the clients waited for them when the measured time"
+            " was over (clock.speedup is too high for this machine, or the rates are)"
         )
     slow = {name: lag for name, lag in lags.items() if lag > LAG_MEAN_S}
     if slow:
@@ -256,6 +266,8 @@ class RealGround(ABC):
                     await playing
                 raise KeyboardInterrupt
             playing.result()
+        except GroundError as error:
+            raise await network.cause(error) from None
         finally:
             await network.close()
 

@@ -1,43 +1,44 @@
 """A tree of real brokers for tests of other programs: plain calls that strike, heal, and wait until it is so.
 
-It is the local ground's network without a run, in an event loop of its own in a thread. What a verb does has happened,
+It is the network of a ground without a run, in an event loop of its own in a thread. What a verb does has happened,
 and was seen, when the verb returns; if it does not happen, GroundError says so in a sentence. ValueError is for what
 cannot be meant: an unknown name, a broker that is crashed twice.
 """
 
 import asyncio
-import json
-import resource
 import threading
 import time
 from collections.abc import Coroutine, Iterable, Mapping
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
-from orchestrator.grounds import journal
 from orchestrator.grounds.base import GroundError, Place
+from orchestrator.grounds.described import FILE, described, prepare
 from orchestrator.grounds.door import Door
 from orchestrator.grounds.local import LocalHost, LocalLink, LocalNetwork
-from orchestrator.grounds.machine import check_machine
 from orchestrator.grounds.network import LOOK_S, look_until
 from orchestrator.grounds.relay import DOWN, UP
-from orchestrator.scenario import Scenario, ScenarioError, load
+
+if TYPE_CHECKING:
+    from orchestrator.grounds.container import DockerHost, DockerLink
+    from orchestrator.grounds.docker import DockerNetwork
+
+    AnyHost = LocalHost | DockerHost
+    AnyLink = LocalLink | DockerLink
 
 __all__ = ["BrokerNetwork", "GroundError"]
 
 CALM_S_MAX = 30.0  # unless the caller waits longer
 CALM_LOOKS = 3  # so many times in a row nothing is under way
 STOP_S_MAX = 10.0
-HANDLES, HANDLES_PER_BROKER = 400, 16  # open files, if allowed: the caller's own, and those of brokers and clients
 NAMES_SHOWN_MAX = 10
 LINES_TOLD = 10  # of what a broker said last
 END_S_MAX = 10.0  # for calls that were given up
 
-FILE = "network.yaml"
-SETTINGS = ("refresh", "limits", "links", "service")  # of the scenario format, beside topology, routing, durability
+LOCAL, DOCKER = GROUNDS = "local", "docker"
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ __tracebackhide__ = methodcaller("errisinstance", (GroundError, ValueError))
 
 
 class BrokerNetwork:
-    """Brokers as processes of this machine, joined to a tree. Between `start` and `close` they run."""
+    """Brokers as processes or containers of this machine, joined to a tree. Between `start` and `close` they run."""
 
     def __init__(
         self,
@@ -57,18 +58,23 @@ class BrokerNetwork:
         topology: Mapping[str, Any] | None = None,
         routing: str = "identity",
         durability: str = "process",
+        on: str = "local",
         **settings: Any,
     ) -> None:
         """`parents` maps each broker to its parent, or `topology` is one of the scenario format's. `settings` are that
-        format's keys refresh, limits, links and service. Data and logs of the brokers go to `folder`."""
+        format's keys refresh, limits, links and service. Data and logs of the brokers go to `folder`. `on` is the
+        ground, local or docker."""
+        if on not in GROUNDS:
+            raise ValueError(f"brokers run on {' or '.join(GROUNDS)}, not on {on}")
         if (parents is None) == (topology is None):
             raise ValueError("give either the parent of every broker, like {'root': None, 'a': 'root'}, or a topology")
         tree = topology if parents is None else {"tree": "explicit", "parents": dict(parents)}
-        self._scenario = _scenario(folder, {"topology": tree, "routing": routing, "durability": durability, **settings})
+        self._scenario = described(folder, {"topology": tree, "routing": routing, "durability": durability, **settings})
         self.folder = folder
+        self._on = on
         self.names: tuple[str, ...] = self._scenario.tree.names
         self.history: list[tuple[float, str]] = []  # when what was done: seconds since the start
-        self._network: LocalNetwork
+        self._network: LocalNetwork | DockerNetwork
         self._doors: dict[str, Door] = {}
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="brokerbed", daemon=True)
@@ -86,8 +92,14 @@ class BrokerNetwork:
 
     def start(self) -> None:
         """All brokers serve, and are linked to their parents."""
-        _prepare_machine(self._scenario)
-        self._network = LocalNetwork(self._scenario, Place(self.folder / FILE, 0, self.folder), is_relayed=True)
+        prepare(self._scenario, is_local=self._on == LOCAL)
+        place = Place(self.folder / FILE, 0, self.folder)
+        if self._on == DOCKER:
+            from orchestrator.grounds.docker import DockerGround  # only where it is wanted
+
+            self._network = DockerGround().network(self._scenario, place)
+        else:
+            self._network = LocalNetwork(self._scenario, place, is_relayed=True)
         self._thread.start()
         try:
             self._do("start", self._start())
@@ -204,7 +216,7 @@ class BrokerNetwork:
 
     # -- names ------------------------------------------------------------------------------------------------
 
-    def _host(self, broker: str) -> LocalHost:
+    def _host(self, broker: str) -> "AnyHost":
         if broker not in self.names:
             more = " ..." if len(self.names) > NAMES_SHOWN_MAX else ""
             raise ValueError(f"there is no broker {broker}; there are {', '.join(self.names[:NAMES_SHOWN_MAX])}{more}")
@@ -212,13 +224,13 @@ class BrokerNetwork:
             raise ValueError("the network does not run: it was not started, or is closed")
         return self._network.hosts[broker]
 
-    def _up(self, broker: str) -> LocalHost:
+    def _up(self, broker: str) -> "AnyHost":
         host = self._host(broker)
         if not host.is_up:
             raise ValueError(f"broker {broker} is crashed: restart it first")
         return host
 
-    def _link(self, one: str, other: str) -> LocalLink:
+    def _link(self, one: str, other: str) -> "AnyLink":
         ends = {self._host(one).name, self._host(other).name}
         for link in self._network.links.values():
             if {link.child.name, link.parent.name} == ends:
@@ -267,34 +279,37 @@ class BrokerNetwork:
             door.close()
         await self._network.close()
 
-    async def _crash(self, host: LocalHost) -> None:
+    async def _crash(self, host: "AnyHost") -> None:
         host.crash()
-        await host.ended()
+        await host.done()
         self._doors[host.name].shut()
 
-    async def _restart(self, host: LocalHost) -> None:
+    async def _restart(self, host: "AnyHost") -> None:
         host.start()
-        await host.started()
+        await host.done()
         await self._doors[host.name].open()
         await self._until_linked(f"all linked after the restart of {host.name}")
 
-    async def _pause(self, host: LocalHost, is_paused: bool) -> None:
+    async def _pause(self, host: "AnyHost", is_paused: bool) -> None:
         host.pause(is_paused)
+        await host.done()
         if is_paused:
             await _until_stopped(host)
         else:
             await self._until_linked(f"all linked after {host.name} was resumed")
 
-    async def _cut(self, link: LocalLink, ways: Iterable[str]) -> None:
+    async def _cut(self, link: "AnyLink", ways: Iterable[str]) -> None:
         link.cut(*ways)
+        await link.done()
         if not all(map(link.is_held, ways)):
             raise GroundError(f"the link of {link.child.name} to {link.parent.name} was not cut")
 
-    async def _repair(self, link: LocalLink) -> None:
+    async def _repair(self, link: "AnyLink") -> None:
         link.repair(UP, DOWN)
+        await link.done()
         await self._until_linked(f"linked after the repair of {link.child.name}-{link.parent.name}")
 
-    async def _disconnect(self, host: LocalHost, client_id: str | None) -> int:
+    async def _disconnect(self, host: "AnyHost", client_id: str | None) -> int:
         if not host.is_paused:
             await host.look()
         before = _closed(host)
@@ -316,7 +331,7 @@ class BrokerNetwork:
             self._network.hosts, lambda: all(it.serving for it in hosts) and all(it.is_confirmed for it in links), what
         )
 
-    def _obstacles(self, hosts: Iterable[LocalHost], links: Iterable[LocalLink]) -> list[str]:
+    def _obstacles(self, hosts: "Iterable[AnyHost]", links: "Iterable[AnyLink]") -> list[str]:
         """What keeps them from being linked."""
         crashed = [f"broker {it.name} is crashed" for it in hosts if not it.is_up]
         paused = [f"broker {it.name} is paused" for it in hosts if it.is_paused]
@@ -324,12 +339,13 @@ class BrokerNetwork:
 
     async def _wait_until_calm(self, timeout_s: float) -> None:
         network = self._network
-        hosts, links = list(network.hosts.values()), list(network.links.values())
+        hosts: list[AnyHost] = [*network.hosts.values()]
+        links: list[AnyLink] = [*network.links.values()]
         if obstacles := self._obstacles(hosts, links):
             raise GroundError(f"the network cannot come to rest: {', '.join(obstacles)}")
-        end_s, calm, busy = network.now_s + timeout_s, 0, list[str]()
+        end_s, calm, busy = time.monotonic() + timeout_s, 0, list[str]()
         while calm < CALM_LOOKS:
-            if network.now_s > end_s:
+            if time.monotonic() > end_s:
                 raise GroundError(f"the network did not come to rest within {timeout_s:g} s: {', '.join(busy)}")
             network.check()
             await network.look()
@@ -341,7 +357,7 @@ class BrokerNetwork:
             await asyncio.sleep(LOOK_S)
 
 
-async def _until_stopped(host: LocalHost) -> None:
+async def _until_stopped(host: "AnyHost") -> None:
     """It cannot be asked, but the system knows."""
     try:
         async with asyncio.timeout(STOP_S_MAX):
@@ -351,37 +367,9 @@ async def _until_stopped(host: LocalHost) -> None:
         raise GroundError(f"broker {host.name} was not stopped within {STOP_S_MAX:.0f} s") from None
 
 
-def _closed(host: LocalHost) -> float:
+def _closed(host: "AnyHost") -> float:
     return 0.0 if host.state is None else host.state.closed
 
 
-def _under_way(host: LocalHost) -> float:
+def _under_way(host: "AnyHost") -> float:
     return 1.0 if host.state is None else host.state.under_way - host.state.offline
-
-
-def _scenario(folder: Path, settings: Mapping[str, Any]) -> Scenario:
-    """A scenario file without a workload, so that there is one way to describe a tree."""
-    for key in settings:
-        if key not in ("topology", "routing", "durability", *SETTINGS):
-            raise ValueError(f"there is no setting {key}; there are routing, durability, {', '.join(SETTINGS)}")
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / FILE
-    head = {"scenario": 1, "name": "network", "clock": {"measure": "1s"}}
-    try:
-        file.write_text(json.dumps({**head, **settings}, indent=1), encoding="utf-8")  # JSON is YAML, too
-        return load(file).points[0]
-    except TypeError as error:
-        raise ValueError(f"the network cannot be described: {error}") from None
-    except ScenarioError as error:
-        raise ValueError("; ".join(f"{it.key}: {it.message}" for it in error.problems)) from None
-
-
-def _prepare_machine(scenario: Scenario) -> None:
-    """Raises GroundError if it cannot hold the brokers."""
-    journal.clean()
-    check_machine(scenario, 1)
-    needed = HANDLES + HANDLES_PER_BROKER * len(scenario.tree.names)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.config import BrokerConfig
-from broker.log_record import Log
+from broker.log_record import CLIENTS, Log
 from broker.values import NS_PER_S
 from clients.crowd import Crowd, copies_of, demand_of
 from orchestrator.faults import Faults
@@ -24,7 +24,6 @@ DRAIN_NS = 60 * NS_PER_S  # at most, after the measured time
 GC_ALLOCATIONS = 100_000  # between two looks for garbage in circles, of which there is little
 LOG_BYTES = 1 << 16  # kept in memory, of each broker, before they are written
 SLICE_EVENTS = 20_000  # between two looks at the progress
-CLIENTS = "clients"  # the name under which clients log
 UNLIMITED = 1 << 40
 
 

@@ -1,6 +1,6 @@
 """One run on a ground, and its log as plain rows. Knows the columns of the log and nothing of the analysis."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,14 +38,23 @@ class Done:
         return [found[event] for event in FAULT_EVENTS]
 
 
+def everything_arrived(done: Done) -> None:
+    """What p published, at s, in order, over all the faults; and there was something to arrive."""
+    made = done.messages("published", "p")
+    assert len(made) > 50
+    assert made == [("p", number) for number in range(1, len(made) + 1)]
+    assert done.messages("acknowledged", "p") == made
+    assert list(dict.fromkeys(done.messages("processed", "s"))) == made  # QoS 1 may send twice
+
+
 Play = Callable[..., Done]
 
 
-def play(ground: str, folder: Path, text: str, seed: int | None = None) -> Done:
+def play(ground: str, folder: Path, text: str, seed: int | None = None, engines: Sequence[str] = ()) -> Done:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{ground}.yaml"
     file.write_text(text, encoding="utf-8")
-    place = run(load(file), ground, seed, 1, folder / "runs", lambda _: None)
+    place = run(load(file), ground, seed, 1, folder / "runs", lambda _: None, engines=engines)
     table = ds.dataset(place / "log", format="parquet", partitioning="hive").to_table()
     rows: dict[str, list[Row]] = {}
     for row in sorted(table.to_pylist(), key=lambda it: (it["broker"], it["position"])):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.runs import Done, Play
+from tests.conformance.runs import Done, Play, everything_arrived
 from tests.conformance.runs import play as play_on
 
 TREE = """
@@ -26,15 +26,6 @@ def tree(measure: str = "10s", speedup: int = 5) -> str:
 
 def published(done: Done, publisher: str = "p") -> list[tuple[str, int]]:
     return done.messages("published", publisher)
-
-
-def everything_arrived(done: Done) -> None:
-    """In order, over all the faults, whatever QoS 1 sends twice; and there was something to arrive."""
-    made = published(done)
-    assert len(made) > 50
-    assert made == [("p", number) for number in range(1, len(made) + 1)]
-    assert done.messages("acknowledged", "p") == made
-    assert list(dict.fromkeys(done.messages("processed", "s"))) == made
 
 
 def test_messages_cross_the_tree_in_order(play: Play) -> None:

@@ -13,8 +13,12 @@ import pytest
 from docker.models.containers import Container
 from docker.models.networks import Network
 
+from orchestrator.grounds import docker as docker_ground
+from orchestrator.grounds.base import GroundError
+from orchestrator.grounds.container import Helper
 from orchestrator.grounds.engine import LABEL
 from tests.broker.running import until
+from tests.conformance.runs import play
 from tests.local.commands import has_records
 
 END_S_MAX = 120.0
@@ -129,3 +133,16 @@ def test_without_an_engine(tmp_path: Path) -> None:
     assert "no Docker engine answers" in line
     assert "--on local" in line
     assert not list(tmp_path.glob("runs/*/run.json"))
+
+
+@pytest.mark.docker
+def test_link_that_cannot_be_cut_ends_the_run(
+    tmp_path: Path, engine: docker.DockerClient, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The helper's image is gone."""
+    monkeypatch.setattr(docker_ground, "Helper", lambda engine, _, labels: Helper(engine, "brokerbed:none", labels))
+    text = TEXT + "faults: [{at: 1s, cut: [b1, b0], for: 1s}]\n"
+    with pytest.raises(GroundError, match="the link of b1 to its parent could not be cut"):
+        play("docker", tmp_path, text)
+    assert "Traceback" not in capfd.readouterr().err
+    assert not containers(engine, os.getpid())

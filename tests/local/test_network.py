@@ -21,9 +21,9 @@ TREE = {"root": None, "a": "root", "b": "root"}
 SILENCE_S = 0.2  # long for what would come in a millisecond
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerNetwork]:
-    with BrokerNetwork(TREE, folder=tmp_path_factory.mktemp("network")) as network:
+@pytest.fixture(scope="module", params=["local", pytest.param("docker", marks=pytest.mark.docker)])
+def running(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[BrokerNetwork]:
+    with BrokerNetwork(TREE, folder=tmp_path_factory.mktemp("network"), on=request.param) as network:
         yield network
 
 

@@ -217,7 +217,8 @@ def test_example_of_the_document_passes_and_is_the_one_in_the_document(inner: In
 
 
 def test_document_names_every_verb_and_setting() -> None:
-    from orchestrator.grounds.testing import SETTINGS, BrokerNetwork
+    from orchestrator.grounds.described import SETTINGS
+    from orchestrator.grounds.testing import BrokerNetwork
 
     text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
     verbs = [name for name in vars(BrokerNetwork) if not name.startswith("_") and name not in ("start", "close")]

@@ -1,9 +1,12 @@
 """A machine that has too little of something, or too much else to do: it is said in one sentence, and nothing is left."""
 
 import json
+import os
 import resource
+import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -167,17 +170,34 @@ def test_saturated_run_says_so_and_is_marked(tmp_path: Path) -> None:
     assert any("could not keep" in line for line in told)
 
 
+def test_brokers_that_do_not_take_what_is_published_are_told_of(tmp_path: Path) -> None:
+    """One stands still, though no fault of the scenario says so, from before the end of the measured time until after it."""
+    with run(tmp_path, CALM.replace("rate: 10/s", "rate: 100/s")) as command:
+        command.until_begun()
+        stopped = command.broker("b1")
+        assert stopped is not None
+        os.kill(stopped, signal.SIGSTOP)
+        time.sleep(5.0)  # the measured time lasts 2 s, and after it at least 10 s are waited
+        os.kill(stopped, signal.SIGCONT)
+        ended = command.end()
+        assert_nothing_left(tmp_path)
+    assert ended.code == 0
+    assert any("the brokers could not keep up" in line for line in warnings(tmp_path))
+
+
 def test_warnings_name_what_could_not_keep_up() -> None:
     """Clients by what they did late, brokers by their event loops; see docs/grounds.md for the limits."""
     calm = {"done": 1000, "done_late": 9, "mean_s": 0.019, "max_s": 1.0}
-    assert list(_warnings([calm, calm], {"b0": 0.019}, True)) == []
-    (line,) = _warnings([calm, calm | {"mean_s": 0.03}], {}, True)
+    assert list(_warnings([calm, calm], 20, {"b0": 0.019}, True)) == []
+    (line,) = _warnings([calm, calm | {"mean_s": 0.03}], 0, {}, True)
     assert "clients could not keep up" in line
-    (line,) = _warnings([calm, calm | {"done_late": 12}], {}, True)
+    (line,) = _warnings([calm, calm | {"done_late": 12}], 0, {}, True)
     assert "clients could not keep up" in line
-    (line,) = _warnings([calm], {"b0": 0.001, "b1": 0.05, "b2": 0.03}, True)
+    (line,) = _warnings([calm, calm], 21, {}, True)
+    assert "brokers could not keep up: 21 publications" in line
+    (line,) = _warnings([calm], 0, {"b0": 0.001, "b1": 0.05, "b2": 0.03}, True)
     assert line.startswith("2 of 3 brokers could not keep model time (b1 was late by 50 ms")
-    (line,) = _warnings([calm], {}, False)
+    (line,) = _warnings([calm], 0, {}, False)
     assert "not everything had arrived" in line
 
 

@@ -11,10 +11,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from broker.log_record import ADDITIONAL, FIELDS, NOT_BACK, REPLAY, Kind, Log
+from broker.log_record import ADDITIONAL, CLIENTS, FIELDS, NOT_BACK, REPLAY, Kind, Log
 from broker.values import NS_PER_S
 from orchestrator.scenario import Scenario
-from orchestrator.simulator.simulation import CLIENTS, Simulation
+from orchestrator.simulator.simulation import Simulation
 
 DTYPE = np.dtype([(name, {"q": "<i8", "i": "<i4", "B": "u1"}[code]) for name, code in FIELDS])
 BATCHES = 10  # equal parts of the measured time, whose spread tells how sure a mean is

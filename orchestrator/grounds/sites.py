@@ -1,0 +1,169 @@
+"""The engines of a run: which containers are where, how they reach each other, how files get there and back.
+
+One engine of this machine is near: folders of this machine are mounted, and one network, which the orchestrator is on,
+too, is all there is. Engines that were named are far, wherever they run: files are copied, and ports are published on
+their machines. If they are nodes of a swarm whose manager is the first, all containers are on one overlay network; if
+not, there is a network per engine, and what must reach another engine goes through published ports.
+"""
+
+import asyncio
+import io
+import random
+import socket
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path, PurePosixPath
+from shutil import copyfileobj
+from typing import Any
+
+from docker.models.containers import Container
+from docker.types import IPAMConfig, IPAMPool
+
+from broker.runtime.store import FILE as STORE_FILE
+from orchestrator.grounds.base import GroundError
+from orchestrator.grounds.engine import LABEL, LOOPBACK, Engine
+from orchestrator.grounds.network import all_of
+
+SUBNETS = [f"10.{second}.{third}.0/22" for second in (213, 214, 215) for third in range(0, 256, 4)]
+PORTS = range(20_000, 32_000)  # to be published; below those that systems give to clients
+OTHERS = 100  # addresses that are left to the engine: a swarm has an endpoint of its own in each network, on each node
+UID = 10001  # of what runs in containers, where it is not the orchestrator's user
+REMOVE_TRIES, REMOVE_S = 20, 0.5  # a swarm takes a while to see that nobody uses a network any more
+
+
+@dataclass
+class Site:
+    """One engine, and the run's network there."""
+
+    engine: Engine
+    machine: str  # its address, for the other machines
+    network: Any
+    gateway: str
+    addresses: list[str]  # that are free
+
+
+class Sites:
+    def __init__(self, engines: Sequence[Engine], labels: dict[str, str], is_near: bool) -> None:
+        self.is_near = is_near
+        self.all: list[Site] = []
+        self._engines = engines
+        self._labels = labels
+        self._is_swarm = False
+        self._ports = random.sample(PORTS, len(PORTS))  # others may use this range, too
+
+    async def open(self) -> None:
+        """The network, or networks."""
+        first = self._engines[0]
+        self._is_swarm = not self.is_near and await _is_manager(first)
+        shared: Site | None = None
+        for engine in self._engines:
+            machine = await self._machine_of(engine)
+            if shared is None:
+                site = await self._site(engine, machine)
+            else:
+                site = Site(engine, machine, shared.network, shared.gateway, shared.addresses)
+            if self._is_swarm:
+                shared = site
+            self.all.append(site)
+
+    async def _machine_of(self, engine: Engine) -> str:
+        loop = asyncio.get_running_loop()
+        machine = await loop.run_in_executor(None, lambda: engine.machine)
+        others = [it for it in self._engines if not it.is_near]
+        if engine.is_near and others:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # nothing is sent
+                probe.connect((await loop.run_in_executor(None, lambda: others[0].machine), 1))
+                return str(probe.getsockname()[0])
+        return machine
+
+    async def _site(self, engine: Engine, machine: str) -> Site:
+        """With addresses of our own choice, so that a broker keeps its address when it starts anew."""
+        driver = {"driver": "overlay", "attachable": True} if self._is_swarm else {"driver": "bridge"}
+        for subnet in SUBNETS:
+            name = f"brokerbed-{self._labels[LABEL]}-{subnet.split('/')[0].replace('.', '-')}"
+            pool = IPAMConfig(pool_configs=[IPAMPool(subnet=subnet)])
+            try:
+                network = await engine.do(
+                    engine.client.networks.create, name,
+                    internal=self.is_near, ipam=pool, labels=self._labels, **driver,
+                )  # fmt: skip
+            except GroundError as error:
+                if "overlap" in str(error):
+                    continue
+                raise
+            first, *rest = [str(it) for it in IPv4Network(subnet).hosts()]
+            return Site(engine, machine, network, first, rest[OTHERS:][::-1])
+        raise GroundError("no network can be made: all addresses are taken (brokerbed clean, docker network prune)")
+
+    @property
+    def is_one_network(self) -> bool:
+        return self._is_swarm or len(self._engines) == 1
+
+    def port(self) -> int:
+        return self._ports.pop()
+
+    def shared_out(self, names: Sequence[str]) -> dict[str, Site]:
+        """Neighbours in this order are on one engine, as far as possible."""
+        count = len(self.all)
+        return {name: self.all[number * count // len(names)] for number, name in enumerate(names)}
+
+    def published_on(self, site: Site) -> str:
+        """The address of its machine that ports are published on: no other than those that must be reached."""
+        return LOOPBACK if site.engine.is_near and len(self.all) == 1 else site.machine
+
+    async def close(self) -> None:
+        networks = {site.network.id: site for site in self.all}
+        with suppress(GroundError):
+            await all_of(self._remove(site) for site in networks.values())
+        for engine in self._engines:
+            engine.close()
+
+    async def _remove(self, site: Site) -> None:
+        for left in reversed(range(REMOVE_TRIES if self._is_swarm else 1)):
+            try:
+                await site.engine.do(site.network.remove)
+            except GroundError:
+                if not left:
+                    raise
+                await asyncio.sleep(REMOVE_S)
+            else:
+                return
+
+
+async def _is_manager(engine: Engine) -> bool:
+    told: Any = await engine.do(engine.client.info)
+    return bool(told.get("Swarm", {}).get("ControlAvailable"))
+
+
+async def put(engine: Engine, container: Container, folder: str, files: Mapping[str, bytes]) -> None:
+    """Into a volume of a container that has not begun."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode, entry.uid, entry.gid = len(content), 0o644, UID, UID
+            tar.addfile(entry, io.BytesIO(content))
+    await engine.do(container.put_archive, folder, packed.getvalue())
+
+
+async def fetch(engine: Engine, container: Container, folder: str, target: Path) -> None:
+    """All its files but the store, which is of no use without its broker."""
+
+    def fetch() -> None:
+        target.mkdir(parents=True, exist_ok=True)
+        chunks, _ = container.get_archive(folder)
+        with tempfile.TemporaryFile(dir=target) as packed:
+            packed.writelines(chunks)
+            packed.seek(0)
+            with tarfile.open(fileobj=packed) as tar:
+                for entry in tar:
+                    name, content = PurePosixPath(entry.name).name, tar.extractfile(entry)
+                    if content is not None and not name.startswith(STORE_FILE):
+                        with (target / name).open("wb") as out:
+                            copyfileobj(content, out)
+
+    await engine.do(fetch)

@@ -1,0 +1,79 @@
+"""deploy/compose.yaml: seven brokers to look at, with whichever Compose is installed."""
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from orchestrator.grounds import image
+from tests.broker.running import until
+from tests.mqtt.dial import Dial
+
+FILE = Path(__file__).parents[2] / "deploy" / "compose.yaml"
+NAMES = ("root", "left", "right", "a", "b", "c", "d")
+UP_S_MAX = 120.0
+
+
+def compose() -> list[str] | None:
+    """Compose v2 if there is one, or docker-compose."""
+    if shutil.which("docker") and not subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
+        return ["docker", "compose"]
+    return ["docker-compose"] if shutil.which("docker-compose") else None
+
+
+@pytest.fixture
+def ports(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+    """Of a tree that is up, on ports that nobody else has."""
+    command = compose()
+    if command is None:
+        pytest.skip("neither `docker compose` nor docker-compose is installed (Debian: docker-compose)")
+    client = docker.from_env()
+    monkeypatch.setenv("IMAGE", image.ensure(client, print))
+    held = {name: socket.create_server(("127.0.0.1", 0)) for name in NAMES}
+    found = {name: int(it.getsockname()[1]) for name, it in held.items()}
+    for name, it in held.items():
+        monkeypatch.setenv(f"PORT_{name.upper()}", str(found[name]))
+        it.close()
+    project = f"brokerbed-test-{os.getpid()}"
+    command += ["--project-name", project, "--file", str(FILE)]
+
+    def healthy() -> int:
+        filters: dict[str, Any] = {"label": f"com.docker.compose.project={project}", "health": "healthy"}
+        return len(client.containers.list(filters=filters))
+
+    try:
+        subprocess.run([*command, "up", "--detach"], check=True, capture_output=True)
+        until(lambda: healthy() == len(NAMES), "seven healthy brokers", UP_S_MAX)
+        yield found
+    finally:
+        subprocess.run([*command, "down", "--volumes", "--timeout", "5"], check=True, capture_output=True)
+        client.close()
+
+
+@pytest.mark.docker
+def test_what_is_published_at_one_broker_reaches_all(ports: dict[str, int]) -> None:
+    dials = {name: Dial(port) for name, port in ports.items()}
+    heard: dict[str, set[bytes]] = {name: set() for name in NAMES}
+    try:
+        clients = {name: dial.v5() for name, dial in dials.items()}
+        for name in NAMES:
+            clients[name].subscribe("news")
+
+        def all_hear_all() -> bool:
+            """Links, and interest, take a moment."""
+            for name in NAMES:
+                clients[name].publish("news", name.encode(), qos=0)
+            for name in NAMES:
+                heard[name].update(clients[name].take_all())
+            return all(it == {other.encode() for other in NAMES} for it in heard.values())
+
+        until(all_hear_all, "messages of all seven at all seven", UP_S_MAX)
+    finally:
+        for dial in dials.values():
+            dial.close()
