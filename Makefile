@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test kill-campaign check bench pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign local-campaign
+.PHONY: help setup demo test kill-campaign check bench pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign local-campaign docker-campaign
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -64,6 +64,9 @@ theory-campaign: setup ## simulations of the papers' settings against their pred
 
 local-campaign: setup ## running brokers against theory, and under fire (over an hour, on a quiet machine)
 	$(BIN)/python -m tests.local.campaign
+
+docker-campaign: setup ## the same in containers (over an hour, on a quiet machine)
+	$(BIN)/python -m tests.local.campaign --on docker
 
 pins: ## write constraints.txt anew with the newest versions
 	tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(PYTHON) -m venv $$tmp/venv && \

@@ -2,7 +2,6 @@
 
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,9 +27,7 @@ def examine() -> Iterator[Finding]:
     yield Finding("Java", "run, analyse", f"{found.version}: {found.executable}" if found else None, java.ADVICE, True)
     yield Finding("Docker engine", "run --on docker", _docker(), "install and start Docker (Debian: docker.io)")
     yield Finding("image for containers", "run --on docker", *_image())
-    yield Finding(
-        "tc netem", "link delays by the kernel, not a relay", _netem(), "a kernel with sch_netem, and iproute2"
-    )
+    yield Finding("slow, narrow links", "run on local, docker", "by brokerbed's relay, on every kernel", "")
     for program, used_for in (("mosquitto", "bench, tests"), ("chromium", "tests of pages"), ("prometheus", "tests")):
         yield Finding(program, used_for, shutil.which(program), f"install {program} (Debian: {program})")
 
@@ -71,13 +68,3 @@ def _image() -> tuple[str | None, str]:
         return None, str(error)
     except (docker.errors.DockerException, OSError):
         return None, "a Docker engine first"
-
-
-def _netem() -> str | None:
-    """Tries a delay on the loopback device of a network namespace of its own, which is gone with the probe."""
-    probe = ["unshare", "--user", "--map-root-user", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem"]
-    try:
-        subprocess.run([*probe, "delay", "1ms"], capture_output=True, timeout=PROBE_S_MAX, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return "works"
