@@ -8,6 +8,7 @@ alone.
 import json
 import os
 import signal
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,7 +16,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from orchestrator.grounds.base import GroundError
+
 FOLDER = "brokerbed"
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 EXITING = 0x4  # of the flags in /proc/PID/stat
 _number = count(1)  # of the journals of this process
 
@@ -26,10 +30,20 @@ def folder() -> Path:
     return Path(base) / FOLDER if base else Path(tempfile.gettempdir()) / f"{FOLDER}-{os.getuid()}"
 
 
+def _is_ours(place: Path) -> bool:
+    """Nobody else can have written there: what it names will be killed."""
+    found = place.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & OTHERS_WRITE
+
+
 class Journal:
     def __init__(self) -> None:
         place = folder()
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_ours(place):
+            raise GroundError(
+                f"{place} is not only yours: remove it, or set XDG_RUNTIME_DIR to a folder of your own", is_missing=True
+            )
         self._file = place / f"{me()}.journal{next(_number)}"
         self._out = self._file.open("a", encoding="utf-8")
 
@@ -83,7 +97,7 @@ def clean() -> list[str]:
 
 def _abandoned() -> "Iterator[tuple[Path, list[dict[str, Any]]]]":
     place = folder()
-    for file in sorted(place.glob("*.journal*")) if place.exists() else ():
+    for file in sorted(place.glob("*.journal*")) if place.exists() and _is_ours(place) else ():
         pid, _, time = file.stem.partition("-")
         if pid.isdigit() and str(began(int(pid))) == time:
             continue  # its orchestrator lives

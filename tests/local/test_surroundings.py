@@ -15,7 +15,7 @@ import pytest
 
 from broker.log_record import Kind, Log
 from clients.raw_log import append
-from orchestrator.grounds import local
+from orchestrator.grounds import journal, local
 from orchestrator.grounds.base import GroundError, Place
 from orchestrator.grounds.processes import Said, complaints
 from orchestrator.grounds.real import _warnings
@@ -226,3 +226,27 @@ def test_log_of_clients_waits_for_space(disk: Path) -> None:
     append(disk / "waiting", 1, log)  # nothing is written twice
     whole, waiting = ({it.name: it.read_bytes() for it in (disk / name).iterdir()} for name in ("whole", "waiting"))
     assert waiting == whole
+
+
+# -- somebody else's folder -------------------------------------------------------------------------------------------
+
+
+def test_journal_of_somebody_else_is_neither_used_nor_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could name any process, to be killed."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    bystander = subprocess.Popen(["sleep", "600"])
+    try:
+        place = journal.folder()
+        place.mkdir(mode=0o700)
+        entry = {"process": bystander.pid, "began": journal.began(bystander.pid), "what": "victim"}
+        (place / "1-1.journal1").write_text(json.dumps(entry) + "\n")
+        place.chmod(0o777)
+        assert journal.clean() == []
+        with pytest.raises(GroundError, match="is not only yours"):
+            journal.Journal()
+        assert bystander.poll() is None
+        place.chmod(0o700)
+        assert journal.clean() == [f"process {bystander.pid} (victim)"]
+    finally:
+        bystander.kill()
+        bystander.wait()
