@@ -10,8 +10,8 @@ HEAD = """\
 # Commands
 Written by `python -m orchestrator.reference`; a test keeps it current.
 
-Every error is one sentence on stderr. Exit codes: 0 all agrees and every invariant holds (or there is nothing to judge);
-1 it ran, but a measurement differs from its prediction or is inconclusive, or an invariant does not hold; 2 bad input; 3
+Every error is one sentence on stderr. Exit codes: 0 all agrees and every invariant holds (or nothing is judged); 1 it
+ran, but a measurement differs from its prediction or is inconclusive, or an invariant does not hold; 2 bad input; 3
 something is missing on this machine; 130 Ctrl-C.
 """
 

@@ -88,10 +88,8 @@ def test_scenarios_in_the_documents_are_right(tmp_path: Path) -> None:
     }
     checked = 0
     for page in (ROOT / "docs" / "tutorial.md", *(ROOT / "docs").glob("howto-*.md")):
-        for indent, text in re.findall(
-            r"^( *)```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-        ):
-            piece = yaml.safe_load(textwrap.dedent(indent + text))
+        for text in re.findall(r"^ *```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+            piece = yaml.safe_load(textwrap.dedent(text))
             if "scenario" not in piece:
                 needs = (tree if re.search("plant|office", text) else base["topology"]), peers
                 piece = {**base, "topology": needs[0], **(needs[1] if "phone" in text else {}), **piece}
