@@ -102,6 +102,18 @@ class Clients:
         size = self._crowd.scenario.payload_bytes + PACKET_BYTES
         return sum(client.held for client in self._crowd.clients) + unsent // size
 
+    async def queues(self) -> list[tuple[str, bool, int]]:
+        """Of each peer the name that its copies share, whether it is connected, and what waits in its own queue."""
+        copies = self._crowd.scenario.copies
+        return [
+            (
+                it.peer.id.rsplit(".", 1)[0] if copies > 1 else it.peer.id,
+                it.client.is_connected,
+                len(it.stage) + it.client.under_way,
+            )
+            for it in self._crowd.peers
+        ]
+
     async def stop(self) -> None:
         """The measured time is over."""
         self._crowd.stop()

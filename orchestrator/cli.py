@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 DIFFERS = 1
 BAD_INPUT = 2
 MISSING = 3
+PORT_MAX = 65_535
 
 app = typer.Typer(
     help="A testbed for publish/subscribe broker networks: predict, run, measure, compare.",
@@ -133,6 +134,10 @@ def run(
     out: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
     master: Master = None,
     engine: Engines = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Serve a page that shows the run, and lets you strike it.")
+    ] = False,
+    live_at: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where; port 0: a free one.")] = "127.0.0.1:0",
     no_analyse: Annotated[bool, typer.Option("--no-analyse", help="Only run; print the run directory.")] = False,
     as_json: Json = False,
     detail: Detail = False,
@@ -158,6 +163,9 @@ def run(
     _check_engines(engine or [])
     if engine and on != DOCKER:
         raise BadInputError("--engine is for containers: add --on docker")
+    page = _live_address(live_at) if live else None
+    if live and on == VIRTUAL:
+        raise BadInputError("--live: the virtual ground runs faster than anybody can watch; use --on local or docker")
     experiment = load(shipped.find(file))
     if not no_analyse:
         need_java()  # before anything is run that could not be analysed
@@ -165,7 +173,7 @@ def run(
         check_master(master)
     spread = None if master is None or on != VIRTUAL else partial(_spread, master, verbose)
     with present.progress(f"{experiment.name} on {on}") as progress:
-        folder = run_experiment(experiment, on, seed, seeds, out, progress, spread, present.tell, engine or ())
+        folder = run_experiment(experiment, on, seed, seeds, out, progress, spread, present.tell, engine or (), page)
     if not no_analyse:
         return _analyse([folder], master, as_json, detail, junit, allow_inconclusive, verbose)
     print(json.dumps({"scenario": experiment.name, "on": on, "run_directory": str(folder)}) if as_json else folder)
@@ -322,6 +330,13 @@ def clean(engine: Engines = None) -> None:
         print(f"ended {it}")
     if not ended:
         print("nothing was left behind")
+
+
+def _live_address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > PORT_MAX:
+        raise BadInputError(f"--live-at: {text} is no HOST:PORT, like 127.0.0.1:8000")
+    return host.strip("[]"), int(port)
 
 
 def _check_engines(urls: "Sequence[str]") -> None:

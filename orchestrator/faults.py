@@ -116,6 +116,7 @@ class Faults:
         self._open: dict[int, Strike] = {}  # those that are not healed yet
         self._number = count(1)
         self._looks: dict[tuple[Kind, int], Strike] = {}  # probes under way
+        self._history: dict[int, dict[str, Any]] = {}  # what is noted, by the fault's number
 
     def begin(self) -> None:
         for position, fault in enumerate(self._scenario.faults):
@@ -134,14 +135,47 @@ class Faults:
             return
         if every is not None:
             clock.at(clock.now_ns + every(), self._strike, strike)
-        struck_ns = clock.now_ns
-        struck: Strike | None = getattr(self, f"_{fault.verb}")(fault, draws)
-        if struck is not None:
-            number = next(self._number)
-            self._open[number] = struck
-            self._note(Kind.FAULT, number, struck, struck_ns)
-            self._look(Kind.FAULT_CONFIRMED, number, struck)
+        number = self._begin(fault, draws)
+        if number is not None:
             clock.at(clock.now_ns + lasts(), self._heal, number)
+
+    def _begin(self, fault: Fault, draws: Any) -> int | None:
+        """Its number; None if there is nothing that it could strike."""
+        struck_ns = self._clock.now_ns
+        struck: Strike | None = getattr(self, f"_{fault.verb}")(fault, draws)
+        if struck is None:
+            return None
+        number = next(self._number)
+        self._open[number] = struck
+        self._note(Kind.FAULT, number, struck, struck_ns)
+        self._look(Kind.FAULT_CONFIRMED, number, struck)
+        return number
+
+    def strike(self, verb: str, target: object) -> int | None:
+        """On somebody's behalf, until he has it healed; None if there is nothing to strike now.
+
+        `target` is a broker's name, a peer's id, or for a cut the two ends of a link; ValueError if there is no such.
+        """
+        brokers, peers = {it.name for it in self._hosts}, {it.peer.id.rsplit(".", 1)[0] for it in self._peers}
+        known = peers | {it.peer.id for it in self._peers} if verb == "disconnect" else brokers
+        wanted = tuple(target) if isinstance(target, list) else (target,)
+        for name in wanted:
+            if name not in known:
+                raise ValueError(f"there is no {name} to {verb}")
+        if verb == "cut" and not any(_is_between(link, wanted) for link in self._links):
+            raise ValueError(f"there is no link between {' and '.join(map(str, wanted))}")
+        fault = Fault.model_validate({"at": "0s", verb: list(wanted) if verb == "cut" else wanted[0], "for": "1s"})
+        return self._begin(fault, stream(self._scenario.seed, "live"))
+
+    def heal_one(self, number: int) -> bool:
+        """Whether there was something to heal."""
+        is_open = number in self._open
+        self._heal(number)
+        return is_open
+
+    def history_as_json(self) -> list[dict[str, Any]]:
+        """Every fault so far, with the seconds of model time of what happened to it."""
+        return [dict(it) for it in self._history.values()]
 
     def _heal(self, number: int) -> None:
         struck = self._open.pop(number, None)
@@ -192,6 +226,8 @@ class Faults:
             self._clock.at(self._clock.now_ns + self._probe_ns, self._probe, (kind, number, struck, left - 1))
 
     def _note(self, kind: Kind, number: int, struck: Strike, time_ns: int) -> None:
+        noted = self._history.setdefault(number, {"number": number, "what": struck.what})
+        noted[kind.name.lower()] = time_ns / NS_PER_S
         log = self._network.client_log
         if log is not None:
             log.add(time_ns, kind, log.number(struck.what), sequence=number)

@@ -12,17 +12,20 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from threading import Event, Thread
 
 from analysis.errors import SparkError
 from analysis.log_reader import ModelTime, write_parquet
+from analysis.predict import predict
 from broker.log_record import CLIENTS, RECORDS_FILE
 from broker.runtime.store import FILE as STORE_FILE
 from orchestrator import run_directory
 from orchestrator.grounds.base import Ground, GroundError, Place, Played, Progress
 from orchestrator.grounds.local import LocalGround
+from orchestrator.grounds.real import Watcher
 from orchestrator.grounds.virtual import VirtualGround
 from orchestrator.scenario import Experiment, Scenario
 
@@ -46,17 +49,28 @@ class Task:
     file: Path = Path("scenario.yaml")  # of the experiment, and which of its points this is
     point: int = 0
     engines: tuple[str, ...] = ()  # of the docker ground
+    live: tuple[str, int] | None = None  # where the live page is served
 
     def absolute(self) -> "Task":
         return replace(self, folder=self.folder.absolute(), file=self.file.absolute())
 
 
-def ground_of(name: str, engines: Sequence[str] = ()) -> Ground:
+def ground_of(name: str, engines: Sequence[str] = (), watcher: Watcher | None = None) -> Ground:
     if name == DOCKER:
         from orchestrator.grounds.docker import DockerGround  # its SDK takes a while to import
 
-        return DockerGround(engines)
-    return LocalGround() if name == LOCAL else VirtualGround()
+        return DockerGround(engines, watcher)
+    return LocalGround(watcher) if name == LOCAL else VirtualGround()
+
+
+def _watcher_of(task: Task, tell: Callable[[str], None]) -> Watcher | None:
+    if task.live is None:
+        return None
+    from orchestrator.live.server import live_page  # aiohttp takes a while to import
+
+    rows = predict(task.scenario, detail=False).rows
+    predicted = {row.metric: row.predicted for row in rows if not row.labels}
+    return partial(live_page, predicted=predicted, host=task.live[0], port=task.live[1], tell=tell)
 
 
 Spread = Callable[[Sequence[Task], Callable[[Task], None]], object]  # does them all, somewhere
@@ -83,6 +97,7 @@ def run(
     spread: Spread | None = None,
     tell: Callable[[str], None] = lambda _: None,
     engines: Sequence[str] = (),
+    live: tuple[str, int] | None = None,
 ) -> Path:
     """The run directory. Each point is run with `seeds` seeds, beginning with `seed` or the scenario's own."""
     points = [replace(point, seed=point.seed if seed is None else seed) for point in experiment.points]
@@ -93,7 +108,9 @@ def run(
         folder = run_directory.unfinished(out, experiment.name, ground, points[0].seed, experiment.file)
     is_new = folder is None
     folder = folder or run_directory.create(out, experiment.name, ground, points[0].seed, experiment.file)
-    tasks = [replace(task, engines=tuple(engines)) for task in _tasks(experiment, ground, points, seeds, folder)]
+    tasks = [
+        replace(task, engines=tuple(engines), live=live) for task in _tasks(experiment, ground, points, seeds, folder)
+    ]
     if len(tasks) == 1:
         run_task(tasks[0], progress, tell)
         return folder
@@ -233,7 +250,7 @@ def run_task(task: Task, progress: Progress = lambda _: None, tell: Callable[[st
     started, begun = time.time(), time.monotonic()
     run_directory.describe(folder, scenario, task.ground, started)
     raw = folder / "raw"
-    ground = ground_of(task.ground, task.engines)
+    ground = ground_of(task.ground, task.engines, _watcher_of(task, tell))
     with _on_signal(ground.stop):
         try:
             ground.play(scenario, Place(task.file, task.point, raw), progress)

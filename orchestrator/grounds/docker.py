@@ -24,7 +24,7 @@ from orchestrator.grounds.container import METRICS_PORT, PORT, DockerHost, Docke
 from orchestrator.grounds.engine import LABEL, THREADS, Engine, clean, labels_of
 from orchestrator.grounds.network import all_of, end_all, has_quality, look_until, qualities, said_by
 from orchestrator.grounds.processes import Said
-from orchestrator.grounds.real import RealGround
+from orchestrator.grounds.real import RealGround, Watcher
 from orchestrator.grounds.relay import Relay
 from orchestrator.grounds.settings import broker_toml, clients_options
 from orchestrator.grounds.sites import UID, Site, Sites, fetch, put
@@ -294,9 +294,9 @@ def _image_on(engines: list[Engine]) -> str:
 
 
 class DockerGround(RealGround):
-    def __init__(self, engines: Sequence[str] = ()) -> None:
+    def __init__(self, engines: Sequence[str] = (), watcher: Watcher | None = None) -> None:
         """`engines`: their URLs; without any, the usual one of this machine."""
-        super().__init__()
+        super().__init__(watcher)
         self._urls = engines
 
     def check(self, scenario: Scenario) -> None:

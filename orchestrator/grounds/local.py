@@ -313,4 +313,4 @@ class LocalGround(RealGround):
     def network(self, scenario: Scenario, place: Place) -> LocalNetwork:
         journal.clean()
         use_all_handles()
-        return LocalNetwork(scenario, place)
+        return LocalNetwork(scenario, place, is_relayed=self._watcher is not None)  # who watches may cut any link

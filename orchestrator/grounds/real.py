@@ -7,8 +7,8 @@ import asyncio
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, Protocol
 
 import uvloop
@@ -44,6 +44,10 @@ class WatchedHost(Host, Protocol):
     def state(self) -> Any: ...
     @property
     def changed_s(self) -> float: ...
+    @property
+    def metrics(self) -> tuple[str, int]:
+        """Where it tells of itself."""
+
     async def look(self) -> None: ...
 
 
@@ -75,11 +79,20 @@ def parts_of(scenario: Scenario) -> int:
     return max(1, min(PARTS_MAX, os.cpu_count() or 1, max(peers, len(scenario.tree.names))))
 
 
+Watcher = Callable[["RealRun"], AbstractAsyncContextManager[None]]  # is there while the measured time goes on
+
+
 class RealRun:
     """One scenario on one network; the network of faults.Faults."""
 
     def __init__(
-        self, scenario: Scenario, place: Place, network: RealNetwork, progress: Progress, played: Played
+        self,
+        scenario: Scenario,
+        place: Place,
+        network: RealNetwork,
+        progress: Progress,
+        played: Played,
+        watcher: Watcher | None = None,
     ) -> None:
         self.scenario = scenario
         self._played = played
@@ -92,6 +105,7 @@ class RealRun:
         self._parts = parts_of(scenario)
         self._clients = ClientProcesses([])
         self._faults: Faults | None = None
+        self._watcher = watcher
 
     @property
     def hosts(self) -> Mapping[str, WatchedHost]:
@@ -100,6 +114,22 @@ class RealRun:
     @property
     def links(self) -> Mapping[str, Link]:
         return self._network.links
+
+    @property
+    def faults(self) -> Faults:
+        assert self._faults is not None
+        return self._faults
+
+    async def clients_state(self) -> dict[str, Any]:
+        """For people: how many of a peer's copies are connected, and what waits in their own queues."""
+        peers: dict[str, dict[str, Any]] = {}
+        for told in await self._clients.ask_all("queues"):
+            for name, is_on, queue in told:
+                found = peers.setdefault(name, {"peer": name, "copies": 0, "connected": 0, "queue": 0})
+                found["copies"] += 1
+                found["connected"] += is_on
+                found["queue"] += queue
+        return {"peers": sorted(peers.values(), key=lambda it: str(it["peer"]))}
 
     def clients_at(self, broker: str) -> Iterable[RemoteSessions]:
         return [RemoteSessions(broker, self._clients, self.hosts[broker].changed_s)]
@@ -120,7 +150,8 @@ class RealRun:
         self._faults = Faults(self, remote, round(PROBE_S * NS_PER_S * self.clock.speedup))
         self._faults.begin()
         try:
-            await self._measure()
+            async with nullcontext() if self._watcher is None else self._watcher(self):
+                await self._measure()
             held = (await self._clients.look()).held if self._faults.is_quiet else 0
             is_drained = await self._drain()
             self._played.until_ns = time.time_ns()
@@ -232,7 +263,8 @@ def _warnings(late: list[dict[str, Any]], held: int, lags: dict[str, float], is_
 class RealGround(ABC):
     """Runs the story in an event loop of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, watcher: Watcher | None = None) -> None:
+        self._watcher = watcher
         self._stop: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self._is_stopped = False
         self.played = Played(has_begun=False)
@@ -256,7 +288,9 @@ class RealGround(ABC):
         place.raw.mkdir(parents=True, exist_ok=True)
         network = self.network(scenario, place)
         try:
-            playing = asyncio.create_task(RealRun(scenario, place, network, progress, self.played).play())
+            playing = asyncio.create_task(
+                RealRun(scenario, place, network, progress, self.played, self._watcher).play()
+            )
             stop = asyncio.create_task(stopping.wait())
             await asyncio.wait({playing, stop}, return_when=asyncio.FIRST_COMPLETED)
             stop.cancel()

@@ -24,20 +24,31 @@ class BrokerState:
         return self.asked_s > since_s and self.linked.get(peer, False)
 
 
-async def look(address: tuple[str, int]) -> BrokerState | None:
+Sample = tuple[str, dict[str, str], float]  # a metric's name, labels and value
+
+
+async def scrape(address: tuple[str, int]) -> list[Sample] | None:
     """None if it does not answer."""
-    asked_s = asyncio.get_running_loop().time()
     try:
         text = await asyncio.wait_for(_get(*address), ANSWER_S_MAX)
     except (OSError, TimeoutError):
         return None
+    return [(name, dict(_LABEL.findall(labels)), float(value)) for name, labels, value in _LINE.findall(text)]
+
+
+async def look(address: tuple[str, int]) -> BrokerState | None:
+    """None if it does not answer."""
+    asked_s = asyncio.get_running_loop().time()
+    samples = await scrape(address)
+    if samples is None:
+        return None
     values: dict[str, float] = {}
     linked: dict[str, bool] = {}
-    for name, labels, value in _LINE.findall(text):
+    for name, labels, value in samples:
         if name == "brokerbed_link_connected":
-            linked[dict(_LABEL.findall(labels))["peer"]] = float(value) > 0
+            linked[labels["peer"]] = value > 0
         else:
-            values[name] = float(value)
+            values[name] = value
     return BrokerState(
         asked_s,
         values.get("brokerbed_messages_under_way", 0.0),

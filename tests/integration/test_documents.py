@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,9 @@ from broker.config import BrokerConfig
 from broker.core.broker import Broker
 from broker.runtime.metrics import BrokerCollector
 from broker.runtime.settings import KEYS, LIMITS, parser
+from orchestrator.reference import reference
 from orchestrator.scenario import format as written
+from orchestrator.scenario import load
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +56,49 @@ def test_every_key_of_the_format_is_documented() -> None:
     keys = {field.alias or name for part in parts for name, field in part.model_fields.items()}
     assert len(keys) > 40
     assert [key for key in sorted(keys) if not re.search(rf"`[^`\n]*\b{key}\b[^`\n]*`", text)] == []
+
+
+def test_reference_of_commands_is_current() -> None:
+    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == reference(), "python -m orchestrator.reference"
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    """And every page can be found from the index."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+    found = [
+        (page, (page.parent / link).resolve())
+        for page in pages
+        for link in re.findall(r"\]\(([^)#:]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    ]
+    assert [f"{page.name}: {link}" for page, link in found if not link.exists()] == []
+    index = {link for page, link in found if page.name == "index.md"}
+    assert [it.name for it in (ROOT / "docs").glob("*.md") if it.name != "index.md" and it not in index] == []
+
+
+PIECES = {
+    "scenario": "1",
+    "name": "piece",
+    "clock": "{measure: 600s}",
+    "topology": "{tree: explicit, parents: {cloud: null, line1: cloud, office: cloud, plant: cloud}}",
+    "publishers": "[{id: sensor, broker: line1, topic: t, rate: 1/s}]",
+    "subscribers": "[{id: phone, broker: office, topic: t}]",
+    "classes": "2",
+    "publications": "{rate: 1/s}",
+}
+
+
+def test_scenarios_in_the_documents_are_right(tmp_path: Path) -> None:
+    """Each piece of YAML, with what it leaves out."""
+    checked = 0
+    for page in (ROOT / "docs" / "tutorial.md", *(ROOT / "docs").glob("howto-*.md")):
+        blocks = re.findall(r"^ *```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        for text in map(textwrap.dedent, blocks):
+            given = re.findall(r"^(\w+):", text, re.MULTILINE)
+            rest = [f"{key}: {value}\n" for key, value in PIECES.items() if key not in given]
+            (tmp_path / "piece.yaml").write_text("".join(rest) + text)
+            load(tmp_path / "piece.yaml")
+            checked += 1
+    assert checked == 5
 
 
 def test_architecture_names_every_module() -> None:

@@ -1,0 +1,160 @@
+"""The server of the live page: the page itself, a stream of what happens, and what its buttons ask for.
+
+Everything but the page's own files needs the run's token. It serves loopback unless told otherwise.
+"""
+
+import asyncio
+import hmac
+import json
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from orchestrator.grounds.base import GroundError
+from orchestrator.grounds.network import end_all
+from orchestrator.grounds.real import RealRun
+from orchestrator.live.feed import PERIOD_S, Feed, positions
+
+PAGE = Path(__file__).parent / "page"
+FILES = {"/": "index.html", "/live.css": "live.css", "/live.js": "live.js"}
+REQUEST_BYTES_MAX = 4096
+CLOSE_S = 1.0  # for streams to end when the run does
+VERBS = ("crash", "pause", "cut", "disconnect")
+POLICY = "default-src 'self'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
+
+
+class Live:
+    """One run's page, for as long as it is open."""
+
+    def __init__(self, run: RealRun, predicted: Mapping[str, float | None]) -> None:
+        self._run = run
+        self._feed = Feed(run, predicted)
+        self._token = secrets.token_urlsafe(16)
+        self._looked = asyncio.Condition()
+        self._is_over = False
+        self.app = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[self._guard])
+        self.app.add_routes([
+            *(web.get(path, self._file) for path in FILES),
+            web.get("/tree", self._tree), web.get("/events", self._events),
+            web.post("/strike", self._strike), web.post("/heal", self._heal),
+        ])  # fmt: skip
+
+    @property
+    def token(self) -> str:
+        return self._token
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Callable[..., Any]) -> web.StreamResponse:
+        given = request.headers.get("X-Token") or request.query.get("token", "")
+        if request.path not in ("/live.css", "/live.js") and not hmac.compare_digest(
+            given.encode(), self._token.encode()
+        ):
+            return web.Response(
+                status=403, text="the token of this run is missing or wrong: open the address that was printed\n"
+            )
+        answer: web.StreamResponse = await handler(request)
+        if not answer.prepared:
+            answer.headers["Content-Security-Policy"] = POLICY
+            answer.headers["Referrer-Policy"] = "no-referrer"  # the token is in the address
+        return answer
+
+    async def _file(self, request: web.Request) -> web.FileResponse:
+        return web.FileResponse(PAGE / FILES[request.path])
+
+    async def _tree(self, _: web.Request) -> web.Response:
+        scenario = self._run.scenario
+        parents = dict.fromkeys(scenario.tree.names) | dict(scenario.tree.links)
+        peers = sorted({it.id for it in (*scenario.publishers, *scenario.subscribers)})
+        return web.json_response({
+            "scenario": scenario.name, "routing": scenario.routing, "seed": scenario.seed,
+            "speedup": scenario.clock.speedup, "parents": parents, "positions": positions(parents), "peers": peers,
+        })  # fmt: skip
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await answer.prepare(request)
+        with suppress(ConnectionError):
+            while not self._is_over:
+                if self._feed.told:
+                    await answer.write(f"data: {json.dumps(self._feed.told)}\n\n".encode())
+                async with self._looked:
+                    await self._looked.wait()
+            await answer.write(b"event: over\ndata: {}\n\n")
+        return answer
+
+    async def _strike(self, request: web.Request) -> web.Response:
+        wanted = await _object(request)
+        verb, target = str(wanted.get("verb")), wanted.get("target")
+        if verb not in VERBS:
+            return _refused(f"there is no fault {verb}; there are {', '.join(VERBS)}")
+        try:
+            number = self._run.faults.strike(verb, target)
+        except ValueError as error:
+            return _refused(str(error))
+        if number is None:
+            return _refused(f"there is nothing to {verb} now at {target}")
+        return web.json_response({"number": number})
+
+    async def _heal(self, request: web.Request) -> web.Response:
+        number = (await _object(request)).get("number")
+        if not isinstance(number, int) or not self._run.faults.heal_one(number):
+            return _refused(f"fault {number} is not there, or is healed already")
+        return web.json_response({"number": number})
+
+    async def look(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            with suppress(GroundError):  # whoever runs the run will see it, too
+                await self._feed.look()
+            async with self._looked:
+                self._looked.notify_all()
+            await asyncio.sleep(PERIOD_S)
+
+    async def over(self) -> None:
+        self._is_over = True
+        async with self._looked:
+            self._looked.notify_all()
+
+
+async def _object(request: web.Request) -> dict[str, Any]:
+    try:
+        told = await request.json()
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _refused(why: str) -> web.Response:
+    return web.json_response({"error": why}, status=409)
+
+
+@asynccontextmanager
+async def live_page(
+    run: RealRun, predicted: Mapping[str, float | None], host: str, port: int, tell: Callable[[str], None]
+) -> AsyncIterator[None]:
+    """Serves it; GroundError if the address cannot be had."""
+    live = Live(run, predicted)
+    runner = web.AppRunner(live.app, access_log=None, shutdown_timeout=CLOSE_S)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise GroundError(
+                f"the live page cannot be served on {host}:{port} ({error.strerror})", is_missing=True
+            ) from None
+        shown = f"[{host}]" if ":" in host else host
+        tell(f"live page: http://{shown}:{runner.addresses[0][1]}/?token={live.token}")
+        looking = asyncio.create_task(live.look())
+        try:
+            yield
+        finally:
+            await end_all([looking])
+            await live.over()
+    finally:
+        await runner.cleanup()
