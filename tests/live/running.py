@@ -10,7 +10,7 @@ from threading import Thread
 from tests.broker.running import until
 from tests.local.commands import brokerbed, processes
 
-BEGIN_S_MAX = 120.0
+BEGIN_S_MAX = 600.0  # an image may have to be built first
 TEXT = """
 scenario: 1
 name: watched

@@ -16,9 +16,9 @@ from tests.local.commands import brokerbed, processes
 SEEN_S_MAX = 60.0
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    with watched(tmp_path_factory.mktemp("live")) as it:
+@pytest.fixture(scope="module", params=["local", pytest.param("docker", marks=pytest.mark.docker)])
+def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Watched]:
+    with watched(tmp_path_factory.mktemp("live"), request.param) as it:
         yield it
 
 
