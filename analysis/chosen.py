@@ -9,7 +9,7 @@ from orchestrator.scenario import Scenario, matches
 
 POINTS_MAX = 8  # of a sweep: drawn with tree, tables and time
 WAYS_MAX = 12  # publishers and subscribers whose delays are drawn
-PEERS_MAX = 24  # rows of the picture that shows who was connected when
+PEERS_MAX = 16  # rows of the picture that shows who was connected when
 
 
 def chosen_points(points: Sequence[Scenario]) -> list[int]:

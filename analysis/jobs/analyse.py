@@ -106,7 +106,7 @@ def analyse(
         for finished in all_:
             analysis = _analysis(Facts(Frames(spark, finished)))
             spark.catalog.clearCache()
-            _write(analysis)
+            write(analysis)
             yield analysis
 
 
@@ -153,7 +153,7 @@ def _fault_as_json(fault: Fault) -> dict[str, Any]:
     }
 
 
-def _write(analysis: Analysis) -> None:
+def write(analysis: Analysis) -> None:
     folder = analysis.finished.folder / "analysis"
     folder.mkdir(exist_ok=True)
     rows = [

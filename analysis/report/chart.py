@@ -1,5 +1,6 @@
 """One chart: axes, predicted curves, measured points with their intervals. It knows nothing of brokers. Pure."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -8,7 +9,7 @@ from analysis.report.markup import Html, joined, short, tag
 from analysis.report.scales import Scale, on_axis, scale
 
 WIDTH, HEIGHT = 640.0, 380.0
-LEFT, RIGHT, TOP, BOTTOM = 64.0, 16.0, 14.0, 48.0
+LEFT, RIGHT, TOP, BOTTOM = 64.0, 28.0, 14.0, 48.0
 STYLES = 7  # colours, each with a mark and a dash of its own
 SIZE = 4.2  # of a mark
 
@@ -68,7 +69,8 @@ def _scales(chart: Chart) -> tuple[Scale, Scale]:
 
 
 def _reach(dots: Sequence[Dot]) -> list[float]:
-    return [y for dot in dots for y in (dot.y, dot.low, dot.high) if y is not None]
+    """Intervals that reach below zero are cut there, unless measurements do, too."""
+    return [y for dot in dots for y in (dot.y, dot.high) if y is not None]
 
 
 def _grid(chart: Chart, x: Scale, y: Scale) -> list[Html]:
@@ -85,11 +87,20 @@ def _grid(chart: Chart, x: Scale, y: Scale) -> list[Html]:
         parts.append(tag("text", name, x=at, y=HEIGHT - BOTTOM + 19, class_="tick mid"))
     base = HEIGHT - BOTTOM
     parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=base, y2=base, class_="axis"))
-    parts.append(tag("text", chart.x_title, x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 8, class_="name mid"))
+    parts.append(tag("text", *_words(chart.x_title), x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 8, class_="name mid"))
     middle = (TOP + base) / 2
     turned = f"rotate(-90 14 {short(middle)})"
-    parts.append(tag("text", chart.y_title, x=14.0, y=middle, transform=turned, class_="name mid"))
+    parts.append(tag("text", *_words(chart.y_title), x=14.0, y=middle, transform=turned, class_="name mid"))
     return parts
+
+
+def _words(text: str) -> list[Html]:
+    """What stands after an underscore is an index: N_s."""
+    parts = re.split(r"_(\w+)", text)
+    return [
+        tag("tspan", it, dy=3.0, font_size="75%") if place % 2 else tag("tspan", it, dy=-3.0 if place else None)
+        for place, it in enumerate(parts)
+    ]
 
 
 def _curve(curve: Curve, x: Scale, y: Scale) -> list[Html]:
@@ -136,11 +147,16 @@ _SHAPES: tuple[tuple[tuple[float, float], ...] | None, ...] = (
 )  # fmt: skip
 
 
+def _indexed(text: str) -> list[Html]:
+    parts = re.split(r"\b([A-Za-z])_([A-Za-z0-9]+)\b", text)
+    return [tag("sub", it) if place % 3 == 2 else joined((it,)) for place, it in enumerate(parts)]
+
+
 def legend(curves: Sequence[Curve]) -> Html:
     items = []
     for it in curves:
         line = (tag("path", d="M1 8H31", class_=f"line s{it.style}"),) if it.line else ()
         dot = (mark(it.style, 16.0, 8.0),) if it.dots or not it.line else ()
         sample = tag("svg", *line, *dot, viewBox="0 0 32 16", width="32", height="16", aria_hidden="true")
-        items.append(tag("li", sample, it.name))
+        items.append(tag("li", sample, tag("span", *_indexed(it.name))))
     return tag("ul", joined(items), class_="legend") if any(it.name for it in curves) else Html("")

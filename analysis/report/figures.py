@@ -13,31 +13,34 @@ from pydantic_core import PydanticCustomError
 
 from analysis.report.chart import STYLES, Chart, Curve, Dot
 from analysis.report.data import Point, Row
-from analysis.report.scales import number, spread_widely
+from analysis.report.scales import number
 from analysis.verdicts import DIFFERS
 from orchestrator.scenario.units import NS_PER_S, parse_duration_ns, parse_rate_per_s
 
 CHARTS_MAX = 16
+LOGARITHMIC_FROM = 1000  # from the least to the largest value
 SUBSCRIPTIONS, WIDTH, ROUTING, PUBLICATIONS = (
     "subscriptions.mean_active",
     "topology.width",
     "routing",
     "publications.rate",
 )
-AXES = {SUBSCRIPTIONS: "number of subscriptions Nₛ", PUBLICATIONS: "publications ω, 1/s", WIDTH: "width of the tree"}
+LOGARITHMIC = (SUBSCRIPTIONS, WIDTH)  # as the papers draw them
+AXES = {SUBSCRIPTIONS: "number of subscriptions N_s", PUBLICATIONS: "publications ω, 1/s", WIDTH: "width of the tree"}
 MEASURES = {
-    "table.remote_entries": ("Routing table sizes", "remote routing entries xᵣ"),
+    "table.remote_entries": ("Routing table sizes", "remote routing entries x_r"),
     "table.local_entries": ("Local subscriptions", "local entries"),
-    "rate.notifications": ("Notification rate", "notifications bₙ + bₚ, 1/s"),
-    "rate.notifications.additional": ("Additional notifications", "additional notifications bₚ, 1/s"),
-    "rate.control": ("Control message rate", "control messages b꜀, 1/s"),
+    "rate.notifications": ("Notification rate", "notifications b_n + b_p, 1/s"),
+    "rate.notifications.additional": ("Additional notifications", "additional notifications b_p, 1/s"),
+    "rate.control": ("Control message rate", "control messages b_c, 1/s"),
     "rate.total": ("All messages", "messages over links, 1/s"),
     "delay.end_to_end": ("Response time", "mean response time, s"),
     "delivery.ratio": ("Delivery", "delivered / due"),
 }
+SYMBOLS = {".session_service.mean": "D", ".on.mean": "T_ON", ".off.mean": "T_OFF", PUBLICATIONS: "ω"}
 SAVED = {
     "rate.total": ("Message rate saved over flooding", "saved message rate b, 1/s"),
-    "rate.notifications": ("Notification rate saved over flooding", "saved notification rate bₛ, 1/s"),
+    "rate.notifications": ("Notification rate saved over flooding", "saved notification rate b_s, 1/s"),
 }
 PAPERS = {  # the chart that comes first, and what it is in the paper
     "muehl2009-fig3": ("table.remote_entries", "Mühl et al. 2009, Fig. 3"),
@@ -116,15 +119,13 @@ def _follows(causes: Sequence[Any], values: Sequence[Any]) -> bool:
 
 def _told(key: str, value: object) -> str:
     if key == WIDTH:
-        return f"T{str(value).translate(_LOWERED)}"
+        return f"T_{value}"
     if key == ROUTING:
         return str(value)
-    if key == PUBLICATIONS:
-        return f"ω = {value}"
+    for end, symbol in SYMBOLS.items():
+        if key.endswith(end):
+            return f"{symbol} = {value}"
     return f"{'.'.join(key.split('.')[-2:])} = {'null' if value is None else value}"
-
-
-_LOWERED = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 def charts(points: Sequence[Point], name: str) -> list[Chart]:
@@ -173,7 +174,7 @@ def _split(axes: Axes, values: dict[int, Row], title: str, y_title: str) -> list
 def _chart(axes: Axes, title: str, y_title: str, curves: Sequence[Curve], y_log: bool = False) -> Chart:
     assert axes.x is not None
     xs = [axes.place(point) for point in axes.points]
-    is_log = spread_widely(xs) if axes.x == SUBSCRIPTIONS else spread_widely(xs) and max(xs) / min(xs) >= 1000
+    is_log = axes.x in LOGARITHMIC or (min(xs) > 0 and max(xs) / min(xs) >= LOGARITHMIC_FROM)
     return Chart(title, _axis(axes.x), y_title, curves, is_log, y_log)
 
 

@@ -150,7 +150,7 @@ def _trees(points: list[Point]) -> Html:
     """Each with its own traffic; small trees side by side."""
     if max(len(point.scenario.tree) for point in points) == 1:
         return tag("p", "A single broker.")
-    return tag("div", *map(parts.drawing, points), class_="grid-of-trees")
+    return tag("div", *map(parts.small_drawing, points), class_="grid-of-trees")
 
 
 def _points(report: Report) -> Html:

@@ -100,7 +100,7 @@ def invariants(points: Sequence[Point]) -> Html:
         word = verdict_of_invariant(broken)
         lines.append((Cell(name), figure(sum(it["checked"] for _, it in its)), figure(broken), Cell(word)))
         offenders += [_offence(point, it) for point, it in its if not it["holds"]]
-    made = table("invariants", "Invariants, over the whole run", ("invariant", "checked", "broken", ""), lines)
+    made = table("invariants", "Invariants, over the whole run", ("invariant", "checked", "broken", "verdict"), lines)
     named = tag("ul", *offenders, class_="offenders") if offenders else Html("")
     return joined((made, *((tag("h3", "Offenders"), named) if offenders else ())))
 
@@ -129,7 +129,7 @@ def assumptions(points: Sequence[Point]) -> Html:
         )
         for point, it in its
     ]  # fmt: skip
-    columns = ("assumption", "at", *(("point",) if several else ()), "p-value", "")
+    columns = ("assumption", "at", *(("point",) if several else ()), "p-value", "verdict")
     return table("assumptions", "What the models take for granted, tested on the run", columns, lines)
 
 
@@ -140,3 +140,8 @@ def _trust(holds: bool) -> Html:
 
 def drawing(point: Point) -> Html:
     return tree.draw(point)
+
+
+def small_drawing(point: Point) -> Html:
+    """One of several side by side."""
+    return tree.draw(point, tree.SMALL)

@@ -50,8 +50,8 @@ def _log_limits(low: float, high: float) -> tuple[float, float]:
     return 10.0 ** floor(log10(low) + 1e-9), 10.0 ** max(ceil(log10(high) - 1e-9), floor(log10(low) + 1e-9) + 1)
 
 
-def linear_ticks(low: float, high: float) -> list[float]:
-    step = _step(low, high)
+def linear_ticks(low: float, high: float, wanted: int = TICKS) -> list[float]:
+    step = _step(low, high, wanted)
     first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
     return [round(number * step, 12) for number in range(first, last + 1)]
 
@@ -63,15 +63,10 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [10.0**power for power in range(first, last + 1, every)]
 
 
-def _step(low: float, high: float) -> float:
-    rough = (high - low) / TICKS
+def _step(low: float, high: float, wanted: int = TICKS) -> float:
+    rough = (high - low) / wanted
     power = 10.0 ** floor(log10(rough))
     return next(it * power for it in STEPS if it * power >= rough * (1 - 1e-9))
-
-
-def spread_widely(values: Sequence[float]) -> bool:
-    """Whether a logarithmic axis shows them better."""
-    return min(values, default=0.0) > 0 and max(values) / min(values) >= 50
 
 
 def number(value: float | None) -> str:

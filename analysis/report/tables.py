@@ -8,7 +8,7 @@ from analysis.report.markup import Html, tag
 from analysis.report.scales import number
 from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
 
-FILTERED_FROM = 8  # rows; fewer are seen at a glance
+FILTERED_FROM = 12  # rows; fewer are seen at a glance
 SIGNS = {AGREES: "✓", DIFFERS: "✕", INCONCLUSIVE: "?", None: "–"}
 COMPARED = ("predicted", "measured", "95% interval", "error", "verdict")
 

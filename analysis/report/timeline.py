@@ -5,19 +5,20 @@ from math import isfinite
 from analysis.report.chart import path
 from analysis.report.data import Pairs, Point
 from analysis.report.markup import Html, tag
-from analysis.report.scales import Scale, on_axis, scale
+from analysis.report.scales import Scale, linear_ticks, on_axis, scale
 from orchestrator.scenario.units import NS_PER_S
 
 WIDTH, LEFT, RIGHT, TOP = 960.0, 96.0, 12.0, 34.0
 PANEL, GAP = 74.0, 16.0
 PEER, PEER_GAP = 9.0, 4.0
+TICKS = 12
 FAULTS_NAMED_MAX = 12  # beyond that their names would cover one another
 TITLES = {
     "published": "published",
     "notifications": "over links",
     "delivered": "delivered",
     "control": "control",
-    "resynchronised": "resynchronised",
+    "resynchronised": "resync",
     "dropped": "dropped",
 }
 
@@ -118,7 +119,7 @@ def _faults(faults: dict[str, Pairs], time: Scale, bottom: float) -> list[Html]:
 
 def _axis(time: Scale, bottom: float) -> list[Html]:
     parts = []
-    for value in time.ticks():
+    for value in linear_ticks(time.low, time.high, TICKS):
         parts.append(tag("line", x1=time(value), x2=time(value), y1=TOP, y2=bottom, class_="grid"))
         parts.append(tag("text", on_axis(value), x=time(value), y=bottom + 16, class_="tick mid"))
     parts.append(tag("text", "model time, s", x=(LEFT + WIDTH - RIGHT) / 2, y=bottom + 34, class_="name mid"))

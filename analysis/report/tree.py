@@ -12,12 +12,13 @@ from analysis.report.scales import number
 from orchestrator.topology import Tree
 
 DRAWN_MAX = 1000  # brokers; of more nothing could be seen
-WIDTH = 960.0
+WIDTH, SMALL = 960.0, 560.0  # of a drawing alone, and of one among others
 EDGE = 26.0
 STEPS = 6  # colours of tables
 WIDEST = 11.0  # link, in pixels
 THINNEST = 0.8
 COLUMNS_MAX = 24  # levels side by side before the road turns
+NAMED_MAX = 4  # side by side, or names would cover links
 LABEL_PX = 30.0  # a broker's name needs so much room
 
 
@@ -26,32 +27,34 @@ class Layout:
     places: list[tuple[float, float]]
     height: float
     room: float  # between brokers, where it is least
+    widest_link: float
+    has_names: bool
 
     @property
     def radius(self) -> float:
-        return max(3.2, min(13.0, self.room * 0.3))
+        return max(3.0, min(13.0, self.room * 0.3))
 
 
-def layout(tree: Tree) -> Layout:
+def layout(tree: Tree, width: float = WIDTH) -> Layout:
     levels = list(zip(tree.level_starts, [*tree.level_starts[1:], len(tree)], strict=True))
     widest = max(stop - start for start, stop in levels)
-    return _rows(levels, widest) if widest >= len(levels) else _columns(levels, widest)
+    return _rows(levels, widest, width) if widest >= len(levels) else _columns(levels, widest, width)
 
 
-def _rows(levels: list[tuple[int, int]], widest: int) -> Layout:
-    room = (WIDTH - 2 * EDGE) / widest
+def _rows(levels: list[tuple[int, int]], widest: int, width: float) -> Layout:
+    room = (width - 2 * EDGE) / widest
     step = max(56.0, min(92.0, room * 0.9))
     places = [
-        (EDGE + (WIDTH - 2 * EDGE) * (it - start + 0.5) / (stop - start), EDGE + level * step)
+        (EDGE + (width - 2 * EDGE) * (it - start + 0.5) / (stop - start), EDGE + level * step)
         for level, (start, stop) in enumerate(levels)
         for it in range(start, stop)
     ]
-    return Layout(places, 2 * EDGE + step * (len(levels) - 1) + 8, min(room, step))
+    return Layout(places, 2 * EDGE + step * (len(levels) - 1) + 8, room, min(WIDEST, room * 0.5), room >= LABEL_PX)
 
 
-def _columns(levels: list[tuple[int, int]], widest: int) -> Layout:
+def _columns(levels: list[tuple[int, int]], widest: int, width: float) -> Layout:
     columns = min(len(levels), COLUMNS_MAX)
-    across = (WIDTH - 2 * EDGE) / max(1, columns - 1)
+    across = (width - 2 * EDGE) / max(1, columns - 1)
     down = min(46.0, max(24.0, across))
     strip = down * widest + (22.0 if widest > 1 else 12.0)
     places = []
@@ -61,26 +64,28 @@ def _columns(levels: list[tuple[int, int]], widest: int) -> Layout:
         top, high = EDGE + turn * strip, down * widest
         places += [(x, top + high * (it - start + 0.5) / (stop - start)) for it in range(start, stop)]
     height = 2 * EDGE + strip * -(-len(levels) // columns)
-    return Layout(places, height, min(across, down))
+    return Layout(
+        places, height, min(across, down), min(WIDEST, down * 0.22), across >= LABEL_PX and widest <= NAMED_MAX
+    )
 
 
-def draw(point: Point) -> Html:
+def draw(point: Point, width: float = WIDTH) -> Html:
     """The figure, with a legend that says what widths and colours mean."""
     tree = point.scenario.tree
     if len(tree) > DRAWN_MAX:
         return tag("p", f"{len(tree):,} brokers are too many for a drawing; the tables have them.")
     traffic, sizes = traffic_of(point), sizes_of(point)
-    made = layout(tree)
+    made = layout(tree, width)
     struck = {it.partition(" ")[2] for it in point.series.get("fault", {})}
     most, largest = max(traffic.values(), default=0.0), max(sizes.values(), default=0.0)
     links = [_link(tree, child, made, traffic, most, struck) for child in range(1, len(tree))]
     brokers = [_broker(tree, it, made, sizes, largest, struck) for it in range(len(tree))]
     title = tag("title", f"The tree of {len(tree)} brokers; the tables of links and brokers have the same figures")
-    picture = tag("svg", title, *links, *brokers, viewBox=f"0 0 {WIDTH:g} {made.height:.0f}", role="img", class_="tree")
+    picture = tag("svg", title, *links, *brokers, viewBox=f"0 0 {width:g} {made.height:.0f}", role="img", class_="tree")
     told = f"{len(tree)} brokers, {point.scenario.routing} routing"
     caption = tag("figcaption", tag("b", told), " ", point.at)
     wide = tag("div", picture, class_="wide", tabindex="0")
-    return tag("figure", caption, wide, _legend(most, largest, bool(struck)), class_="full")
+    return tag("figure", caption, wide, _legend(most, largest, made.widest_link, bool(struck)), class_="full")
 
 
 def traffic_of(point: Point) -> dict[str, float]:
@@ -110,7 +115,7 @@ def _link(
     rate = traffic[">".join(ends)]
     (x1, y1), (x2, y2) = made.places[child], made.places[int(tree.parents[child])]
     is_cut = any(sign.join(it) in struck for sign in "->" for it in (ends, ends[::-1]))
-    wide = THINNEST + (min(WIDEST, made.radius * 1.5) - THINNEST) * (rate / most if most else 0.0)
+    wide = THINNEST + (made.widest_link - THINNEST) * (rate / most if most else 0.0)
     title = tag("title", f"{ends[0]} – {ends[1]}: {number(rate)} messages/s" + (", was cut" if is_cut else ""))
     line = tag("line", title, x1=x1, y1=y1, x2=x2, y2=y2, class_="link", stroke_width=round(wide, 2))
     if not is_cut:
@@ -128,7 +133,7 @@ def _broker(
     parts = [tag("title", told), tag("circle", cx=x, cy=y, r=made.radius, class_=f"broker q{step_of(size, largest)}")]
     if was_struck:
         parts.append(tag("circle", cx=x, cy=y, r=made.radius + 4, class_="off"))
-    if made.room >= LABEL_PX:
+    if made.has_names:
         letters = int((made.room - 4) / 5.6)
         shown = name if len(name) <= letters else f"{name[: letters - 1]}…"
         parts.append(tag("text", shown, x=x, y=y + made.radius + 12, class_="label mid"))
@@ -139,10 +144,10 @@ def step_of(size: float, largest: float) -> int:
     return min(STEPS - 1, int(size / largest * STEPS)) if largest else 0
 
 
-def _legend(most: float, largest: float, has_faults: bool) -> Html:
+def _legend(most: float, largest: float, widest: float, has_faults: bool) -> Html:
     items = []
     for share in (0.1, 0.5, 1.0):
-        wide = round(THINNEST + (WIDEST - THINNEST) * share, 1)
+        wide = round(THINNEST + (widest - THINNEST) * share, 1)
         line = tag("line", x1=2.0, x2=34.0, y1=8.0, y2=8.0, class_="link", stroke_width=wide)
         items.append(tag("li", _sample(36, line), f"{number(most * share)}/s"))
     for step in range(STEPS if largest else 0):
