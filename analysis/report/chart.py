@@ -8,8 +8,8 @@ from math import isfinite
 from analysis.report.markup import Html, joined, short, tag
 from analysis.report.scales import Scale, on_axis, scale
 
-WIDTH, HEIGHT = 640.0, 380.0
-LEFT, RIGHT, TOP, BOTTOM = 64.0, 28.0, 14.0, 48.0
+WIDTH, HEIGHT = 570.0, 350.0
+LEFT, RIGHT, TOP, BOTTOM = 82.0, 28.0, 14.0, 48.0
 STYLES = 7  # colours, each with a mark and a dash of its own
 SIZE = 4.2  # of a mark
 

@@ -14,6 +14,7 @@ from orchestrator.scenario.units import NS_PER_S
 HERE = Path(__file__).parent
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 WORDS = {AGREES: "Agrees with theory", DIFFERS: "Differs", INCONCLUSIVE: "Not enough data to tell"}
+UNFOLDED_MAX = 40  # brokers; the tables of more are long
 LISTED_MAX = 12  # peers and faults
 POINTS_TABLE_MAX = 6000  # rows; analysis/compared.csv has all of them
 
@@ -139,7 +140,7 @@ def _sweep(report: Report) -> list[tuple[str, str, Html]]:
     found.append(("run", "What was run", joined((*trees, _workload(chosen[0])))))
     details = [
         tag("details", tag("summary", f"Point {point.number}: {point.at}"), parts.pictures(point),
-            parts.detail_tables(point), open=place == 0 or None)
+            parts.detail_tables(point), open=place == 0 and len(point.scenario.tree) <= UNFOLDED_MAX)
         for place, point in enumerate(chosen)
     ]  # fmt: skip
     found.append(("detail", "Point by point", joined(details)))

@@ -1,4 +1,4 @@
-// Tables sort by their headings and filter by a field; the page can be light or dark; printing opens what is folded.
+// Tables sort by their headings and filter by a field; the page can be light or dark.
 "use strict";
 (() => {
   const valueOf = (row, column) => {
@@ -53,18 +53,5 @@
   button.hidden = false;
   button.addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-  });
-
-  addEventListener("beforeprint", () => {
-    for (const it of document.querySelectorAll("details:not([open])")) {
-      it.dataset.folded = "";
-      it.open = true;
-    }
-  });
-  addEventListener("afterprint", () => {
-    for (const it of document.querySelectorAll("details[data-folded]")) {
-      delete it.dataset.folded;
-      it.open = false;
-    }
   });
 })();

@@ -123,7 +123,7 @@ def test_light_and_dark_by_hand(viewer: Viewer, faulted: Path) -> None:
 
 
 def test_prints(viewer: Viewer, faulted: Path, sweep: Path) -> None:
-    """On paper everything is unfolded, and what only a screen needs is gone."""
+    """On paper it is light, and what only a screen needs is gone."""
     for name, file in (("faulted", faulted), ("sweep", sweep)):
         seen = viewer.open(file, scheme="dark")
         SCREENSHOTS.mkdir(exist_ok=True)
