@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.errors import RunError
-from analysis.jobs.analyse import summary_of
 from analysis.predict import HEADLINE_PER_WAY
-from analysis.runs import Finished
+from analysis.runs import Finished, summary_of
 
 Row = tuple[str, tuple[tuple[str, str], ...]]  # metric and labels
 

@@ -62,20 +62,30 @@ class Finished:
 
 def find(folder: Path) -> Finished:
     """What is in a run directory; RunError if it is none, or not complete, or damaged."""
-    if not folder.is_dir():
-        raise RunError(f"{folder}: there is no such run directory")
-    if not (folder / "scenario.yaml").is_file():
-        raise RunError(f"{folder}: this is not a run directory (it has no scenario.yaml)")
-    experiment = load(folder / "scenario.yaml")
+    experiment = experiment_of(folder)
     runs: list[Run] = []
     for point, scenario in enumerate(experiment.points):
-        place = folder / "points" / str(point) if experiment.is_sweep else folder
-        for each in _seeds(place / "seeds") or [place]:
+        place = place_of(folder, experiment, point)
+        for each in seeds_in(place / "seeds") or [place]:
             runs.append(_run(len(runs), point, each, scenario))
     return Finished(folder, experiment, tuple(runs))
 
 
-def _seeds(folder: Path) -> list[Path]:
+def experiment_of(folder: Path) -> Experiment:
+    """What was run there."""
+    if not folder.is_dir():
+        raise RunError(f"{folder}: there is no such run directory")
+    if not (folder / "scenario.yaml").is_file():
+        raise RunError(f"{folder}: this is not a run directory (it has no scenario.yaml)")
+    return load(folder / "scenario.yaml")
+
+
+def place_of(folder: Path, experiment: Experiment, point: int) -> Path:
+    """Where the runs of a point are."""
+    return folder / "points" / str(point) if experiment.is_sweep else folder
+
+
+def seeds_in(folder: Path) -> list[Path]:
     found = list(folder.iterdir()) if folder.is_dir() else []
     for it in found:
         if not (it.name.isdecimal() and it.is_dir()):
@@ -84,7 +94,7 @@ def _seeds(folder: Path) -> list[Path]:
 
 
 def _run(number: int, point: int, folder: Path, scenario: Scenario) -> Run:
-    told = _described(folder)
+    told = described(folder)
     try:
         warnings = tuple(map(str, told.get("warnings", ())))
         seed, wall_s = int(told["seed"]), None if told["wall_seconds"] is None else float(told["wall_seconds"])
@@ -99,7 +109,7 @@ def _run(number: int, point: int, folder: Path, scenario: Scenario) -> Run:
     return Run(number, point, folder, seeded, ground, model_s, wall_s, (begin_ns, end_ns), parts, warnings)
 
 
-def _described(folder: Path) -> dict[str, Any]:
+def described(folder: Path) -> dict[str, Any]:
     file = folder / "run.json"
     try:
         told = json.loads(file.read_text(encoding="utf-8"))
@@ -141,3 +151,12 @@ def _part(file: Path) -> Part:
     if not schema.remove_metadata().equals(STORED):
         raise RunError(f"{file}: its columns are not those of a message log (of this version of brokerbed)")
     return Part(file, broker, rows)
+
+
+def summary_of(folder: Path) -> dict[str, Any] | None:
+    """What an earlier analysis found, if there was one."""
+    try:
+        told = json.loads((folder / "analysis" / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return told if isinstance(told, dict) else None

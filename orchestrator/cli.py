@@ -209,7 +209,7 @@ def _analyse(
     folders: "Sequence[Path]", master: str | None, as_json: bool, detail: bool, junit_file: Path | None,
     allow_inconclusive: bool, verbose: bool,
 ) -> int:  # fmt: skip
-    from analysis import junit
+    from analysis import junit, report
     from analysis.jobs.analyse import analyse as analyse_all
     from analysis.runs import find
     from analysis.verdicts import INCONCLUSIVE
@@ -219,8 +219,10 @@ def _analyse(
     analyses = []
     for analysis in analyse_all(found, master, verbose):
         analyses.append(analysis)
+        page = report.write(analysis.finished.folder)
         if not as_json:
             present.print_analysis(analysis, detail)
+            print(f"report: {page}")
             sys.stdout.flush()
             present.print_assumptions(analysis)
             present.print_warnings([point.prediction for point in analysis.points])
@@ -234,6 +236,24 @@ def _analyse(
         present.tell("inconclusive: measure longer (clock.measure), or with more copies or --seeds, to tell")
     is_fine = all(point.is_tolerable if allow_inconclusive else point.agrees for point in points)
     return 0 if is_fine else DIFFERS
+
+
+@app.command()
+def report(run_dir: RunDir, master: Master = None, verbose: Verbose = False) -> None:
+    """Writes report.html into a run directory: one file that opens offline. Analyses the run if that was not done yet.
+
+    Example: brokerbed report runs/latest
+    """
+    from analysis import report as reports
+
+    if not reports.is_analysed(run_dir):
+        from analysis.jobs.analyse import analyse as analyse_all
+        from analysis.runs import find
+
+        found = find(run_dir)
+        need_java()
+        list(analyse_all([found], master, verbose))
+    print(reports.write(run_dir))
 
 
 @app.command()

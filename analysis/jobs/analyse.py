@@ -11,12 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from analysis import series
 from analysis.assumptions import Assumption
 from analysis.faults import Fault
 from analysis.jobs.audit import audit
 from analysis.jobs.frames import Frames
 from analysis.jobs.judge import Invariant, judge
 from analysis.jobs.measure import Facts, Key, cells, measure
+from analysis.jobs.series import gather
 from analysis.jobs.session import session
 from analysis.predict import Prediction, predict
 from analysis.runs import Finished, Run
@@ -79,6 +81,7 @@ class Analysis:
 
     finished: Finished
     points: tuple[Point, ...]
+    samples: tuple[series.Sample, ...]  # for pictures
 
     @property
     def agrees(self) -> bool:
@@ -103,7 +106,7 @@ def analyse(
         for finished in all_:
             analysis = _analysis(Facts(Frames(spark, finished)))
             spark.catalog.clearCache()
-            _write(analysis)
+            write(analysis)
             yield analysis
 
 
@@ -114,8 +117,9 @@ def _analysis(facts: Facts) -> Analysis:
         judging = pool.submit(judge, facts)
         timed, counted = cells(facts)
         auditing = pool.submit(audit, facts, timed, counted)
+        gathering = pool.submit(gather, facts)
         measured = measure(facts, timed, counted)
-        invariants, assumptions = judging.result(), auditing.result()
+        invariants, assumptions, samples = judging.result(), auditing.result(), gathering.result()
     points = []
     for number in range(len(finished.experiment.points)):
         runs = tuple(finished.of_point(number))
@@ -129,7 +133,7 @@ def _analysis(facts: Facts) -> Analysis:
         faults = tuple(it for it in facts.faults if it.run in numbers)
         point = Point(runs, prediction, rows, tuple(invariants[number]), tuple(assumptions[number]), faults, seconds)
         points.append(point)
-    return Analysis(finished, tuple(points))
+    return Analysis(finished, tuple(points), tuple(samples))
 
 
 def _measured(found: dict[Key, Measured], point: int, metric: str, labels: dict[str, str]) -> Measured | None:
@@ -149,7 +153,7 @@ def _fault_as_json(fault: Fault) -> dict[str, Any]:
     }
 
 
-def _write(analysis: Analysis) -> None:
+def write(analysis: Analysis) -> None:
     folder = analysis.finished.folder / "analysis"
     folder.mkdir(exist_ok=True)
     rows = [
@@ -172,6 +176,7 @@ def _write(analysis: Analysis) -> None:
             writer = csv.DictWriter(out, columns, extrasaction="ignore")
             writer.writeheader()
             writer.writerows(rows)
+    series.write(folder, analysis.samples)
     summary = json.dumps(analysis.as_json(detail=False), allow_nan=False, indent=1)
     (folder / "summary.json").write_text(summary + "\n", encoding="utf-8")
 
@@ -181,12 +186,3 @@ _TEXTS = ("metric", "labels", "unit", "verdict")
 
 def _flat(labels: dict[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in labels.items())
-
-
-def summary_of(folder: Path) -> dict[str, Any] | None:
-    """What an earlier analysis found, if there was one."""
-    try:
-        told = json.loads((folder / "analysis" / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return told if isinstance(told, dict) else None

@@ -16,6 +16,10 @@ COPY_IN_TOPIC = r"^copy(\d+)/"
 
 
 def peer_cells(passed: DataFrame, intervals: DataFrame, peers: DataFrame) -> DataFrame:
+    return _cells(peer_spans(passed, peers), intervals)
+
+
+def peer_spans(passed: DataFrame, peers: DataFrame) -> DataFrame:
     """Of the passages of messages: end to end, in the publisher's own queue, and in the subscriber."""
     base = peers.select("run", "id", "base", "copy")
     named = passed.join(F.broadcast(base.toDF("run", "origin", "publisher", "copy")), ["run", "origin"]).join(
@@ -30,10 +34,9 @@ def peer_cells(passed: DataFrame, intervals: DataFrame, peers: DataFrame) -> Dat
             _span("delay.stage", F.lit("subscriber"), F.col("peer"), "received_ns", "processed_ns"),
         )
     )
-    each = named.select("run", "bin_ns", "copy", F.explode(spans).alias("span")).select(
+    return named.select("run", "bin_ns", "copy", F.explode(spans).alias("span")).select(
         "run", "bin_ns", "copy", "span.*"
     )
-    return _cells(each, intervals)
 
 
 def output_cells(events: DataFrame, intervals: DataFrame, queues: DataFrame) -> DataFrame:

@@ -1,0 +1,90 @@
+"""The job that gathers the series of the report's pictures, from frames that the measurements use, too."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from analysis.chosen import chosen_peers, chosen_points, chosen_ways
+from analysis.jobs.frames import BINS, bin_ns_of
+from analysis.jobs.measure import Facts
+from analysis.runs import Run
+from analysis.series import Sample, connected, longer_than
+from analysis.transforms import series
+from analysis.transforms.delays import peer_spans
+from analysis.windows import NOT_COMPARED
+from orchestrator.scenario.units import NS_PER_S
+
+KINDS = ("published", "notifications", "delivered", "control", "resynchronised", "dropped")
+Rows = dict[tuple[int, str], dict[str, list[Any]]]  # by run and what it is: name -> (key, value)
+
+
+def gather(facts: Facts) -> list[Sample]:
+    """Of the chosen points; of several seeds the first."""
+    chosen = chosen_points(facts.frames.finished.experiment.points)
+    runs = [facts.frames.finished.of_point(point)[0] for point in chosen]
+    found: Rows = defaultdict(lambda: defaultdict(list))
+    for run, what, name, key, value in _rows(facts, runs).collect():
+        found[run, what][name].append((key, value))
+    return [it for run in runs for it in _samples(facts, run, found)]
+
+
+def _rows(facts: Facts, runs: list[Run]) -> DataFrame:
+    """One job for all: (run, what, name, key, value)."""
+    frames, numbers = facts.frames, [run.number for run in runs]
+    is_all = len(numbers) == len(frames.finished.runs)
+    events = frames.events if is_all else frames.events.where(F.col("run").isin(numbers))
+    parts = [
+        series.counts(events, BINS).select("run", F.lit("counts").alias("what"), F.col("kind").alias("name"),
+                                           F.col("bin").alias("key"), F.col("count").alias("value"))
+    ]  # fmt: skip
+    if peers := [(run.number, peer) for run in runs for peer in chosen_peers(run.scenario)]:
+        is_on = (F.col("event") == "connected").cast("long")
+        moved = series.moves(events, frames.table(peers, "run int, client string"))
+        parts.append(moved.select("run", F.lit("moves").alias("what"), F.col("client").alias("name"),
+                                  F.col("time_ns").alias("key"), is_on.alias("value")))  # fmt: skip
+    if ways := [(run.number, *way) for run in runs for way in chosen_ways(run.scenario)]:
+        table = frames.table(ways, "run int, first string, second string")
+        found = series.delays(peer_spans(facts.passed, frames.peers), facts.times, table)
+        way = F.concat_ws(" -> ", "first", "second").alias("name")
+        bucket = F.col("bucket").cast("long").alias("key")
+        parts.append(found.select("run", F.lit("delays").alias("what"), way, bucket, F.col("count").alias("value")))
+    return reduce(DataFrame.unionByName, parts)
+
+
+def _samples(facts: Facts, run: Run, found: Rows) -> Iterator[Sample]:
+    yield from _rates(run, found[run.number, "counts"])
+    for name, counts in sorted(found[run.number, "delays"].items()):
+        for x, y in longer_than(dict(counts), series.PER_DECADE):
+            yield Sample(run.point, "delay", name, x, y)
+    yield from _periods(run, found[run.number, "moves"])
+    for it in facts.faults:
+        if it.run == run.number:
+            healed_s = None if it.healed_ns is None else it.healed_ns / NS_PER_S
+            yield Sample(run.point, "fault", it.what, it.struck_ns / NS_PER_S, healed_s)
+    for piece in facts.intervals[run.number]:
+        if piece.batch == NOT_COMPARED and piece.begin_ns >= 0 and piece.begin_ns >= run.measured_ns[0]:
+            yield Sample(run.point, "left_out", "", piece.begin_ns / NS_PER_S, piece.end_ns / NS_PER_S)
+
+
+def _rates(run: Run, counted: dict[str, list[Any]]) -> Iterator[Sample]:
+    """A part of time in which nothing happened is a zero; what never happened is left out."""
+    width_s = bin_ns_of(run) / NS_PER_S
+    for kind in KINDS:
+        if counts := dict(counted.get(kind, ())):
+            for bin_ in range(BINS):
+                yield Sample(run.point, f"rate.{kind}", "", (bin_ + 0.5) * width_s, counts.get(bin_, 0) / width_s)
+
+
+def _periods(run: Run, moved: dict[str, list[Any]]) -> Iterator[Sample]:
+    end_s = run.measured_ns[1] / NS_PER_S
+    for name in chosen_peers(run.scenario):
+        moves = sorted(moved.get(name, ()))
+        known_s = moves[-1][0] / NS_PER_S if len(moves) == series.MOVES_MAX else end_s
+        told = [("connected" if is_on else "disconnected", time_ns / NS_PER_S) for time_ns, is_on in moves]
+        yield Sample(run.point, "seen", name, None, min(known_s, end_s))
+        for begin, end in connected(told, 0.0, min(known_s, end_s)):
+            yield Sample(run.point, "on", name, begin, end)

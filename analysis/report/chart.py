@@ -1,0 +1,162 @@
+"""One chart: axes, predicted curves, measured points with their intervals. It knows nothing of brokers. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+
+from analysis.report.markup import Html, joined, short, tag
+from analysis.report.scales import Scale, on_axis, scale
+
+WIDTH, HEIGHT = 570.0, 350.0
+LEFT, RIGHT, TOP, BOTTOM = 82.0, 28.0, 14.0, 48.0
+STYLES = 7  # colours, each with a mark and a dash of its own
+SIZE = 4.2  # of a mark
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A measured point and its interval."""
+
+    x: float
+    y: float
+    low: float | None
+    high: float | None
+    title: str
+    is_off: bool = False  # it differs from its curve
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    name: str
+    line: Sequence[tuple[float, float]] = ()
+    dots: Sequence[Dot] = ()
+    style: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    title: str
+    x_title: str
+    y_title: str
+    curves: Sequence[Curve]
+    x_log: bool = False
+    y_log: bool = False
+    x_names: Sequence[str] = ()  # where x is no quantity: the name of 0, 1, 2, ...
+    note: str = field(default="")
+
+
+def draw(chart: Chart) -> Html:
+    """The figure, with its caption and legend."""
+    x, y = _scales(chart)
+    inside = [*_grid(chart, x, y), *(part for it in chart.curves for part in _curve(it, x, y))]
+    picture = tag(
+        "svg", tag("title", f"{chart.title}: {chart.y_title} against {chart.x_title}"), *inside,
+        viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}", role="img", class_="chart",
+    )  # fmt: skip
+    caption = tag("figcaption", tag("b", chart.title), *((" ", chart.note) if chart.note else ()))
+    return tag("figure", caption, legend(chart.curves), tag("div", picture, class_="wide", tabindex="0"))
+
+
+def _scales(chart: Chart) -> tuple[Scale, Scale]:
+    xs = [x for it in chart.curves for x in (*(x for x, _ in it.line), *(dot.x for dot in it.dots))]
+    ys = [y for it in chart.curves for y in (*(y for _, y in it.line), *_reach(it.dots))]
+    if chart.x_names:
+        x = Scale(-0.5, len(chart.x_names) - 0.5, LEFT, WIDTH - RIGHT)
+    else:
+        x = scale(xs, LEFT, WIDTH - RIGHT, chart.x_log)
+    return x, scale(ys, HEIGHT - BOTTOM, TOP, chart.y_log, from_zero=True)
+
+
+def _reach(dots: Sequence[Dot]) -> list[float]:
+    """Intervals that reach below zero are cut there, unless measurements do, too."""
+    return [y for dot in dots for y in (dot.y, dot.high) if y is not None]
+
+
+def _grid(chart: Chart, x: Scale, y: Scale) -> list[Html]:
+    parts = []
+    for value in y.ticks():
+        at = y(value)
+        parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at, class_="grid"))
+        parts.append(tag("text", on_axis(value), x=LEFT - 8, y=at + 4, class_="tick end"))
+    named = list(enumerate(chart.x_names)) if chart.x_names else [(it, on_axis(it)) for it in x.ticks()]
+    every = max(1, -(-len(named) // 12))
+    for value, name in named[::every]:
+        at = x(value)
+        parts.append(tag("line", x1=at, x2=at, y1=HEIGHT - BOTTOM, y2=HEIGHT - BOTTOM + 5, class_="axis"))
+        parts.append(tag("text", name, x=at, y=HEIGHT - BOTTOM + 19, class_="tick mid"))
+    base = HEIGHT - BOTTOM
+    parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=base, y2=base, class_="axis"))
+    parts.append(tag("text", *_words(chart.x_title), x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 8, class_="name mid"))
+    middle = (TOP + base) / 2
+    turned = f"rotate(-90 14 {short(middle)})"
+    parts.append(tag("text", *_words(chart.y_title), x=14.0, y=middle, transform=turned, class_="name mid"))
+    return parts
+
+
+def _words(text: str) -> list[Html]:
+    """What stands after an underscore is an index: N_s."""
+    parts = re.split(r"_(\w+)", text)
+    return [
+        tag("tspan", it, dy=3.0, font_size="75%") if place % 2 else tag("tspan", it, dy=-3.0 if place else None)
+        for place, it in enumerate(parts)
+    ]
+
+
+def _curve(curve: Curve, x: Scale, y: Scale) -> list[Html]:
+    parts = []
+    known = [(a, b) for a, b in curve.line if isfinite(b) and (b > 0 or not y.is_log)]
+    if len(known) > 1:
+        parts.append(tag("path", d=path([(x(a), y.clipped(b)) for a, b in known]), class_=f"line s{curve.style}"))
+    elif known and not curve.dots:
+        parts.append(mark(curve.style, x(known[0][0]), y.clipped(known[0][1])))
+    for dot in curve.dots:
+        bar: tuple[Html, ...] = ()
+        if dot.low is not None and dot.high is not None:
+            at = short(x(dot.x))
+            bar = (tag("path", d=f"M{at} {short(y.clipped(dot.low))}V{short(y.clipped(dot.high))}", class_="bar"),)
+        ring = (tag("circle", cx=x(dot.x), cy=y.clipped(dot.y), r=SIZE + 4, class_="off"),) if dot.is_off else ()
+        own = mark(curve.style, x(dot.x), y.clipped(dot.y))
+        parts.append(tag("g", tag("title", dot.title), *bar, own, *ring, class_=f"s{curve.style}"))
+    return parts
+
+
+def path(places: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{short(a)} {short(b)}" for a, b in places)
+
+
+def mark(style: int, x: float, y: float, size: float = SIZE) -> Html:
+    """A shape for each style, so that nothing hangs on the colour alone."""
+    corners = _SHAPES[style % STYLES]
+    if corners is None:
+        return tag("circle", cx=x, cy=y, r=size * 0.9, class_=f"mark s{style}")
+    places = [(x + a * size, y + b * size) for a, b in corners]
+    return tag("path", d=path(places) + "Z", class_=f"mark s{style}")
+
+
+_SHAPES: tuple[tuple[tuple[float, float], ...] | None, ...] = (
+    None,
+    ((-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)),
+    ((0, -1.15), (1.05, 0.8), (-1.05, 0.8)),
+    ((0, -1.25), (1.1, 0), (0, 1.25), (-1.1, 0)),
+    ((0, 1.15), (1.05, -0.8), (-1.05, -0.8)),
+    ((-0.4, -1.1), (0.4, -1.1), (0.4, -0.4), (1.1, -0.4), (1.1, 0.4), (0.4, 0.4), (0.4, 1.1), (-0.4, 1.1), (-0.4, 0.4),
+     (-1.1, 0.4), (-1.1, -0.4), (-0.4, -0.4)),
+    ((0, -1.2), (0.35, -0.4), (1.15, -0.35), (0.5, 0.2), (0.7, 1.05), (0, 0.55), (-0.7, 1.05), (-0.5, 0.2),
+     (-1.15, -0.35), (-0.35, -0.4)),
+)  # fmt: skip
+
+
+def _indexed(text: str) -> list[Html]:
+    parts = re.split(r"\b([A-Za-z])_([A-Za-z0-9]+)\b", text)
+    return [tag("sub", it) if place % 3 == 2 else joined((it,)) for place, it in enumerate(parts)]
+
+
+def legend(curves: Sequence[Curve]) -> Html:
+    items = []
+    for it in curves:
+        line = (tag("path", d="M1 8H31", class_=f"line s{it.style}"),) if it.line else ()
+        dot = (mark(it.style, 16.0, 8.0),) if it.dots or not it.line else ()
+        sample = tag("svg", *line, *dot, viewBox="0 0 32 16", width="32", height="16", aria_hidden="true")
+        items.append(tag("li", sample, tag("span", *_indexed(it.name))))
+    return tag("ul", joined(items), class_="legend") if any(it.name for it in curves) else Html("")

@@ -1,0 +1,223 @@
+"""The page: verdict first, then what was run, figures, tables, and how to repeat it. One file that asks for nothing."""
+
+from pathlib import Path
+
+from analysis.report import figures, parts
+from analysis.report.chart import draw as draw_chart
+from analysis.report.data import Point, Report
+from analysis.report.markup import Html, joined, tag
+from analysis.report.scales import number
+from analysis.report.tables import COMPARED, SIGNS, Cell, compared, figure, plain, table
+from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
+from orchestrator.scenario.units import NS_PER_S
+
+HERE = Path(__file__).parent
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+WORDS = {AGREES: "Agrees with theory", DIFFERS: "Differs", INCONCLUSIVE: "Not enough data to tell"}
+UNFOLDED_MAX = 40  # brokers; the tables of more are long
+LISTED_MAX = 12  # peers and faults
+POINTS_TABLE_MAX = 6000  # rows; analysis/compared.csv has all of them
+
+
+def page(report: Report) -> str:
+    """The whole file; the same report gives the same bytes."""
+    sections = [*_sections(report)]
+    links = [tag("li", tag("a", title, href=f"#{name}")) for name, title, _ in sections]
+    body = [
+        tag("a", "Skip to the report", href="#content", class_="skip"),
+        _header(report),
+        tag("nav", tag("ul", *links), aria_label="Sections"),
+        tag("main", *(_section(*it) for it in sections), id="content"),
+        tag("footer", tag("p", f"brokerbed {report.run.get('version', '')}. This file needs no network.")),
+        tag("script", _file("script.js")),
+    ]
+    head = [
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("link", rel="icon", href="data:,"),
+        tag("title", f"{report.experiment.name}: {WORDS[report.verdict].lower()}"),
+        tag("style", _file("style.css")),
+    ]
+    return f"<!DOCTYPE html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
+
+
+def _file(name: str) -> Html:
+    return Html("\n" + (HERE / name).read_text(encoding="utf-8"))
+
+
+def _section(name: str, title: str, content: Html) -> Html:
+    return tag("section", tag("h2", title, id=f"{name}-title"), content, id=name, aria_labelledby=f"{name}-title")
+
+
+def _header(report: Report) -> Html:
+    verdict = report.verdict
+    banner = tag(
+        "div", tag("i", SIGNS[verdict], aria_hidden="true"),
+        tag("div", tag("p", WORDS[verdict], class_="word"), tag("p", *_reasons(report))),
+        class_=f"banner {verdict}", role="status",
+    )  # fmt: skip
+    button = tag("button", "Light or dark", type="button", id="theme", hidden=True)
+    return tag("header", tag("h1", report.experiment.name, button), banner, _warnings(report), _chips(report))
+
+
+def _reasons(report: Report) -> list[str]:
+    total = sum(len(point.headline) for point in report.points)
+    words = {AGREES: "agree", DIFFERS: "differ", INCONCLUSIVE: "cannot be told", None: "have no prediction"}
+    said = ", ".join(f"{count:,} {word}" for verdict, word in words.items() if (count := report.count(verdict)))
+    where = f" at {len(report.points)} points" if report.is_sweep else ""
+    broken = list(dict.fromkeys(it["name"] for _, it in report.broken))
+    held = f"Invariants broken: {', '.join(broken)}." if broken else "Every invariant holds."
+    return [f"Of {total:,} headline rows{where} {said}. ", held]
+
+
+def _warnings(report: Report) -> Html:
+    """What casts doubt on the verdict."""
+    doubtful = [it for point in report.points for it in point.told["assumptions"] if not it["holds"]]
+    notes = list(dict.fromkeys(str(it) for point in report.points for it in point.told["notes"]))
+    queues = [it for point in report.points for it in point.told["unstable"]]
+    unstable = list(dict.fromkeys(f"The {it['stage']} queue at {it['at']} is unstable." for it in queues))
+    lines = [*unstable[:5], *notes[:5]]
+    if doubtful:
+        names = list(dict.fromkeys(it["name"] for it in doubtful))
+        lines.append(f"Doubtful assumptions ({len(doubtful)}): {'; '.join(names[:4])}.")
+    return tag("ul", *(tag("li", line) for line in lines), class_="warnings") if lines else Html("")
+
+
+def _chips(report: Report) -> Html:
+    scenario, run = report.points[0].scenario, report.run
+    seeds = f"{scenario.seed}" if report.seeds == 1 else f"{report.seeds} seeds from {run['seed']}"
+    told = [
+        ("ground", str(run["ground"])),
+        ("seed", str(run["seed"]) if report.seeds == 1 else seeds),
+        ("brokers", _range([len(point.scenario.tree) for point in report.points])),
+        ("routing", ", ".join(dict.fromkeys(point.scenario.routing for point in report.points))),
+        (
+            "measured",
+            f"{_range([point.scenario.clock.measure // NS_PER_S for point in report.points])} s of model time",
+        ),
+        ("compared", f"{number(sum(point.told['compared_seconds'] for point in report.points))} s in all"),
+        ("started", str(run["started"]).replace("T", " ").replace("Z", " UTC")),
+    ]
+    return plain(told)
+
+
+def _range(values: list[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _sections(report: Report) -> list[tuple[str, str, Html]]:
+    found = _sweep(report) if report.is_sweep else _single(report.points[0])
+    found.append(("invariants-section", "Invariants", parts.invariants(report.points)))
+    found.append(("assumptions-section", "Assumptions", parts.assumptions(report.points)))
+    found.append(("repeat", "Repeat it", _repeat(report)))
+    return found
+
+
+def _single(point: Point) -> list[tuple[str, str, Html]]:
+    return [
+        ("comparison", "Measured and predicted", parts.comparison(point)),
+        ("run", "What was run", joined((parts.drawing(point), _workload(point)))),
+        ("time", "What happened", parts.pictures(point)),
+        ("detail", "Brokers, links, queues", parts.detail_tables(point)),
+    ]
+
+
+def _sweep(report: Report) -> list[tuple[str, str, Html]]:
+    charts = [draw_chart(it) for it in figures.charts(report.points, report.experiment.name)]
+    told = tag(
+        "p", "Lines are predictions, marks are measurements with their 95% intervals; a ring means that they differ."
+    )
+    found = [("figures", "Figures", joined((told, tag("div", *charts, class_="grid-of-charts"))))]
+    found.append(("points", "All points", _points(report)))
+    chosen = [report.points[number] for number in report.chosen]
+    trees = [_trees(chosen)]
+    if len(chosen) < len(report.points):
+        several = f"{len(chosen)} of {len(report.points)} points are drawn, one for each tree and routing"
+        trees.insert(0, tag("p", f"{several}; analysis/compared.csv has the rows of all."))
+    found.append(("run", "What was run", joined((*trees, _workload(chosen[0])))))
+    details = [
+        tag("details", tag("summary", f"Point {point.number}: {point.at}"), parts.pictures(point),
+            parts.detail_tables(point), open=place == 0 and len(point.scenario.tree) <= UNFOLDED_MAX)
+        for place, point in enumerate(chosen)
+    ]  # fmt: skip
+    found.append(("detail", "Point by point", joined(details)))
+    return found
+
+
+def _trees(points: list[Point]) -> Html:
+    """Each with its own traffic; small trees side by side."""
+    if max(len(point.scenario.tree) for point in points) == 1:
+        return tag("p", "A single broker.")
+    return tag("div", *map(parts.small_drawing, points), class_="grid-of-trees")
+
+
+def _points(report: Report) -> Html:
+    keys = list(dict.fromkeys(key for point in report.points for key in point.scenario.at))
+    lines = []
+    for point in report.points:
+        at = [_value(point.scenario.at.get(key, "")) for key in keys]
+        lines += [
+            (figure(point.number), *at, Cell(f"{row.metric} {row.of}".strip()), *compared(row))
+            for row in point.headline
+        ]
+    note = Html("")
+    if len(lines) > POINTS_TABLE_MAX:
+        note = tag(
+            "p", f"The first {POINTS_TABLE_MAX:,} of {len(lines):,} rows; analysis/compared.csv has all of them."
+        )
+    columns = ("point", *keys, "metric", *COMPARED)
+    return joined((note, table("points-table", "Headline rows of every point", columns, lines[:POINTS_TABLE_MAX])))
+
+
+def _value(value: object) -> Cell:
+    """A swept value: sorted as the quantity that it is."""
+    known = figures.quantity(value)
+    return Cell("null" if value is None else str(value), known, is_number=known is not None)
+
+
+def _workload(point: Point) -> Html:
+    scenario = point.scenario
+    told = [("classes", f"{scenario.classes:,}"), ("copies of the peers", f"{scenario.copies:,}")]
+    told += [
+        (f"publisher {it.id}", f"{it.topic} at {it.broker}, {number(it.rate)}/s{_on_off(it)}")
+        for it in scenario.publishers[:LISTED_MAX]
+    ]
+    told += [
+        (f"subscriber {it.id}", f"{it.topic} at {it.broker}{_on_off(it)}") for it in scenario.subscribers[:LISTED_MAX]
+    ]
+    for fault in point.told["faults"][:LISTED_MAX]:
+        begin, end = fault["seconds"]
+        until = "never healed" if end is None else f"healed at {number(end)} s"
+        told.append((f"fault at {number(begin)} s", f"{fault['what']}, {until}"))
+    return plain(told)
+
+
+def _on_off(peer: object) -> str:
+    on, off = getattr(peer, "on", None), getattr(peer, "off", None)
+    if on is None or off is None:
+        return ", always connected"
+    return f", {number(on.mean_s)} s ON, {number(off.mean_s)} s OFF on average"
+
+
+def _repeat(report: Report) -> Html:
+    run, machine = report.run, report.run.get("machine", {})
+    seeds = f" --seeds {report.seeds}" if report.seeds > 1 else ""
+    command = f"brokerbed run scenario.yaml --on {run['ground']} --seed {run['seed']}{seeds}"
+    packages = ", ".join(f"{name} {version}" for name, version in run.get("packages", {}).items())
+    told = [
+        ("seed", str(run["seed"])),
+        ("brokerbed", f"{run.get('version')}, commit {run.get('commit') or 'unknown'}"),
+        ("Python", str(machine.get("python"))),
+        *([("packages", packages)] if packages else []),
+        ("system", f"{machine.get('system')}, {machine.get('cpus')} processors"),
+        ("run directory", report.folder.resolve().name),
+        ("wall time", f"{number(run['wall_seconds'])} s for the first run"),
+    ]
+    given = tag("pre", tag("code", report.scenario_file), tabindex="0")
+    return joined((
+        tag("p", "With the file below as scenario.yaml:"), tag("pre", tag("code", command), tabindex="0"), plain(told),
+        tag("h3", "scenario.yaml"), given,
+    ))  # fmt: skip

@@ -1,0 +1,147 @@
+"""The parts of the page that tell of one point: comparison, tree, time, delays, tables, invariants. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from analysis.report import forest, timeline, tree
+from analysis.report.chart import STYLES, Chart, Curve
+from analysis.report.chart import draw as draw_chart
+from analysis.report.data import Point, Row
+from analysis.report.markup import Html, joined, tag
+from analysis.report.scales import number
+from analysis.report.tables import COMPARED, Cell, compared, figure, table, verdict
+from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
+
+CURVES_MAX = 7  # of delays in one chart
+PERCENT_OF_A_TAIL = 100
+
+
+def comparison(point: Point) -> Html:
+    rows = [(Cell(row.metric), Cell(row.of or "all"), *compared(row)) for row in point.headline]
+    made = table(f"headline-{point.number}", "Measured beside predicted", ("metric", "of", *COMPARED), rows)
+    return joined((made, forest.draw(point)))
+
+
+def pictures(point: Point) -> Html:
+    return joined((timeline.draw(point), delays(point)))
+
+
+def delays(point: Point) -> Html:
+    """The share of messages that took longer, on a logarithmic axis: an exponential law is a straight line."""
+    ways = list(point.series.get("delay", {}).items())
+    charts = []
+    for first in range(0, len(ways), CURVES_MAX):
+        curves = [
+            Curve(f"{name}{_means(point, name)}", [(x, y) for x, y in pairs if y > 0], (), place % STYLES)
+            for place, (name, pairs) in enumerate(ways[first : first + CURVES_MAX])
+        ]
+        note = "Share of messages that took longer (CCDF)."
+        charts.append(draw_chart(Chart("End-to-end delays.", "delay, s", "share that took longer", curves, y_log=True,
+                                       note=note)))  # fmt: skip
+    return tag("div", *charts, class_="grid-of-charts") if charts else Html("")
+
+
+def _means(point: Point, name: str) -> str:
+    for row in point.rows:
+        if row.metric == "delay.end_to_end" and row.of == name:
+            return f": mean {number(row.measured)} s, predicted {number(row.predicted)} s"
+    return ""
+
+
+def detail_tables(point: Point) -> Html:
+    parts = [_brokers(point), _links(point)]
+    stages = [row for row in point.rows if row.metric == "delay.stage"]
+    if stages:
+        lines = [(Cell(row.labels[0]), Cell(row.labels[1]), *compared(row)) for row in stages]
+        parts.append(table(f"queues-{point.number}", "Mean time in each queue, s", ("queue", "at", *COMPARED), lines))
+    return joined(parts)
+
+
+def _brokers(point: Point) -> Html:
+    scenario = point.scenario
+    by_name = {(row.metric, row.labels): row for row in point.rows}
+    depths = scenario.tree.depths.tolist()
+    lines = []
+    for place, name in enumerate(scenario.tree.names):
+        cells = [Cell(name), figure(depths[place])]
+        for metric in ("table.remote_entries", "table.local_entries"):
+            cells += _short(by_name.get((metric, (name,))))
+        lines.append(cells)
+    columns = ("broker", "level", "remote entries", "predicted", "verdict", "local entries", "predicted", "verdict")
+    return table(f"brokers-{point.number}", "Brokers: mean sizes of their tables", columns, lines)
+
+
+def _links(point: Point) -> Html:
+    by_name = {(row.metric, row.labels): row for row in point.rows}
+    lines = []
+    for child, parent in point.scenario.tree.links:
+        for link, way in ((f"{child}>{parent}", "up"), (f"{parent}>{child}", "down")):
+            cells = [Cell(link), Cell(way)]
+            for metric in ("rate.notifications", "rate.control"):
+                cells += _short(by_name.get((metric, (link,))))
+            lines.append(cells)
+    columns = ("link", "way", "notifications/s", "predicted", "verdict", "control/s", "predicted", "verdict")
+    return table(f"links-{point.number}", "Links: messages per second", columns, lines) if lines else Html("")
+
+
+def _short(row: Row | None) -> Iterable[Cell]:
+    if row is None:
+        return figure(None), figure(None), Cell("")
+    return figure(row.measured), figure(row.predicted), Cell(verdict(row.verdict))
+
+
+def invariants(points: Sequence[Point]) -> Html:
+    """Over all points; who broke one is named, and where."""
+    names = list(dict.fromkeys(it["name"] for point in points for it in point.told["invariants"]))
+    lines, offenders = [], []
+    for name in names:
+        its = [(point, it) for point in points for it in point.told["invariants"] if it["name"] == name]
+        broken = sum(it.get("broken", 0) for _, it in its)
+        word = verdict_of_invariant(broken)
+        lines.append((Cell(name), figure(sum(it["checked"] for _, it in its)), figure(broken), Cell(word)))
+        offenders += [_offence(point, it) for point, it in its if not it["holds"]]
+    made = table("invariants", "Invariants, over the whole run", ("invariant", "checked", "broken", "verdict"), lines)
+    named = tag("ul", *offenders, class_="offenders") if offenders else Html("")
+    return joined((made, *((tag("h3", "Offenders"), named) if offenders else ())))
+
+
+def verdict_of_invariant(broken: int) -> Html:
+    sign, word, kind = ("✕", "broken", DIFFERS) if broken else ("✓", "holds", AGREES)
+    return tag("span", tag("i", sign, aria_hidden="true"), word, class_=f"verdict {kind}")
+
+
+def _offence(point: Point, it: dict[str, Any]) -> Html:
+    where = f" at {point.at}" if point.at else ""
+    told = [tag("li", tag("code", text)) for text in it.get("offenders", ())]
+    head = f"{it['name']}{where}: {it.get('broken', 0):,} broken; the first:"
+    return tag("li", head, tag("ul", *told))
+
+
+def assumptions(points: Sequence[Point]) -> Html:
+    """Broken ones first; p-values where a test was made."""
+    its = [(point, it) for point in points for it in point.told["assumptions"]]
+    its.sort(key=lambda pair: pair[1]["holds"])
+    several = len(points) > 1
+    lines = [
+        (
+            Cell(it["name"]), Cell(str(it["at"])), *((Cell(point.at),) if several else ()), figure(it["p_value"]),
+            Cell(_trust(it["holds"])),
+        )
+        for point, it in its
+    ]  # fmt: skip
+    columns = ("assumption", "at", *(("point",) if several else ()), "p-value", "verdict")
+    return table("assumptions", "What the models take for granted, tested on the run", columns, lines)
+
+
+def _trust(holds: bool) -> Html:
+    sign, word, kind = ("✓", "holds", AGREES) if holds else ("!", "doubtful", INCONCLUSIVE)
+    return tag("span", tag("i", sign, aria_hidden="true"), word, class_=f"verdict {kind}")
+
+
+def drawing(point: Point) -> Html:
+    return tree.draw(point)
+
+
+def small_drawing(point: Point) -> Html:
+    """One of several side by side."""
+    return tree.draw(point, tree.SMALL)

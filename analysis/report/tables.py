@@ -1,0 +1,68 @@
+"""Tables that sort and filter (script.js does it): their cells carry the value they sort by. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from analysis.report.data import Row
+from analysis.report.markup import Html, tag
+from analysis.report.scales import number
+from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
+
+FILTERED_FROM = 12  # rows; fewer are seen at a glance
+SIGNS = {AGREES: "✓", DIFFERS: "✕", INCONCLUSIVE: "?", None: "–"}
+COMPARED = ("predicted", "measured", "95% interval", "error", "verdict")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    content: str
+    value: float | None = None  # to sort by, where it is a number
+    is_number: bool = False
+
+
+def figure(value: float | None) -> Cell:
+    return Cell(number(value), value, is_number=True)
+
+
+def table(name: str, caption: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Html:
+    """`name` is its id on the page; a column is of numbers if its first row has one there."""
+    body = list(rows)
+    numeric = [cell.is_number for cell in body[0]] if body else [False] * len(columns)
+    heads = [
+        tag("th", tag("button", column, type="button"), scope="col", class_="number" if is_number else None)
+        for column, is_number in zip(columns, numeric, strict=True)
+    ]
+    told = tag("caption", caption, " ", tag("span", f"{len(body):,} rows", class_="rows", aria_live="polite"))
+    lines = [tag("tr", *map(_cell, row)) for row in body]
+    made = tag("table", told, tag("thead", tag("tr", *heads)), tag("tbody", *lines), id=name, class_="sorted")
+    search = Html("")
+    if len(body) >= FILTERED_FROM:
+        entry = tag("input", type="search", id=f"{name}-filter", aria_controls=name, placeholder="b3, differs, …")
+        search = tag("p", tag("label", "Filter ", entry), class_="filter")
+    return tag("div", search, tag("div", made, class_="wide", tabindex="0"), class_="block")
+
+
+def _cell(cell: Cell) -> Html:
+    value = None if cell.value is None else f"{cell.value:.10g}"
+    return tag("td", cell.content, class_="number" if cell.is_number else None, data_value=value)
+
+
+def verdict(told: str | None) -> Html:
+    """A sign, a word and a colour."""
+    word = told or "no prediction"
+    return tag("span", tag("i", SIGNS[told], aria_hidden="true"), word, class_=f"verdict {told or 'none'}")
+
+
+def compared(row: Row) -> tuple[Cell, ...]:
+    interval = "–" if row.low is None else f"{number(row.low)} … {number(row.high)}"
+    error = Cell("–" if row.error is None else f"{row.error:+.2%}".replace("-", "\u2212"), row.error, is_number=True)
+    width = None if row.low is None or row.high is None else row.high - row.low
+    return (
+        figure(row.predicted), figure(row.measured), Cell(interval, width, is_number=True), error,
+        Cell(verdict(row.verdict)),
+    )  # fmt: skip
+
+
+def plain(pairs: Iterable[tuple[str, str]]) -> Html:
+    """Terms and what they are."""
+    return tag("dl", *(tag("div", tag("dt", term), tag("dd", told)) for term, told in pairs), class_="facts")

@@ -1,0 +1,126 @@
+"""What happened when: message rates, faults over them, and who was connected. One picture, one axis of time. Pure."""
+
+from math import isfinite
+
+from analysis.report.chart import path
+from analysis.report.data import Pairs, Point
+from analysis.report.markup import Html, tag
+from analysis.report.scales import Scale, linear_ticks, on_axis, scale
+from orchestrator.scenario.units import NS_PER_S
+
+WIDTH, LEFT, RIGHT, TOP = 960.0, 96.0, 12.0, 34.0
+PANEL, GAP = 74.0, 16.0
+PEER, PEER_GAP = 9.0, 4.0
+TICKS = 12
+FAULTS_NAMED_MAX = 12  # beyond that their names would cover one another
+TITLES = {
+    "published": "published",
+    "notifications": "over links",
+    "delivered": "delivered",
+    "control": "control",
+    "resynchronised": "resync",
+    "dropped": "dropped",
+}
+
+
+def draw(point: Point) -> Html:
+    """Nothing where nothing was kept."""
+    rates = {kind: point.series[f"rate.{kind}"][""] for kind in TITLES if f"rate.{kind}" in point.series}
+    if not rates:
+        return Html("")
+    clock = point.scenario.clock
+    end_s = (clock.warmup + clock.measure) / NS_PER_S
+    time = Scale(0.0, end_s, LEFT, WIDTH - RIGHT)
+    parts, at = list[Html](), TOP
+    for place, (kind, pairs) in enumerate(rates.items()):
+        parts += _panel(TITLES[kind], pairs, time, at, place)
+        at += PANEL + GAP
+    bottom = at
+    peers = point.series.get("seen", {})
+    if peers:
+        parts += _peers(point, time, at + 6)
+        bottom = at + 6 + (PEER + PEER_GAP) * len(peers) + 8
+    behind = _left_out(point, time, bottom) + _faults(point.series.get("fault", {}), time, bottom)
+    title = tag("title", "Messages per second over model time, with faults" + (" and connections" if peers else ""))
+    picture = tag("svg", title, *behind, *parts, *_axis(time, bottom), viewBox=f"0 0 {WIDTH:g} {bottom + 40:.0f}",
+                  role="img", class_="time")  # fmt: skip
+    return tag("figure", _caption(point, bool(peers)), tag("div", picture, class_="wide", tabindex="0"), class_="full")
+
+
+def _caption(point: Point, has_peers: bool) -> Html:
+    words = ["Messages per second."]
+    if point.series.get("fault"):
+        words.append("Red: a fault lasts.")
+    words.append("Grey: not compared with theory (warm-up" + (", aftermath of faults)." if len(words) > 1 else ")."))
+    if has_peers:
+        words.append("Below: who was connected when.")
+        known_s = min(end for pairs in point.series["seen"].values() for _, end in pairs)
+        clock = point.scenario.clock
+        if known_s < (clock.warmup + clock.measure) / NS_PER_S:
+            words.append(f"Connections are drawn up to {on_axis(round(known_s))} s at least.")
+    return tag("figcaption", tag("b", "Over time."), " ", " ".join(words))
+
+
+def _panel(name: str, pairs: Pairs, time: Scale, top: float, style: int) -> list[Html]:
+    base = top + PANEL
+    rate = scale([y for _, y in pairs], base, top, from_zero=True)
+    half = (pairs[1][0] - pairs[0][0]) / 2 if len(pairs) > 1 else 0.5
+    steps = [place for x, y in pairs for place in ((time(x - half), rate(y)), (time.clipped(x + half), rate(y)))]
+    area = path([(steps[0][0], base), *steps, (steps[-1][0], base)]) + "Z"
+    return [
+        tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=base, y2=base, class_="axis"),
+        tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=top, y2=top, class_="grid"),
+        tag("path", d=area, class_=f"area s{style}"),
+        tag("path", d=path(steps), class_=f"step s{style}"),
+        tag("text", on_axis(rate.high), x=LEFT - 8, y=top + 9, class_="tick end"),
+        tag("text", name, x=LEFT - 8, y=(top + base) / 2 + 6, class_="name end"),
+        tag("text", "0", x=LEFT - 8, y=base, class_="tick end"),
+    ]
+
+
+def _peers(point: Point, time: Scale, top: float) -> list[Html]:
+    parts = []
+    for place, (name, ((_, known_s),)) in enumerate(point.series["seen"].items()):
+        y = top + place * (PEER + PEER_GAP)
+        on = point.series.get("on", {}).get(name, [])
+        share = sum(end - begin for begin, end in on) / known_s if known_s > 0 else 0.0
+        whole = tag(
+            "rect", x=time(0.0), y=y + PEER / 2 - 0.5, width=time(known_s) - time(0.0), height=1.0, class_="offline"
+        )
+        bars = "".join(f"M{time(begin):.1f} {y:g}H{time(end):.1f}V{y + PEER:g}H{time(begin):.1f}Z" for begin, end in on)
+        label = tag("text", name if len(name) <= 14 else f"{name[:13]}…", x=LEFT - 8, y=y + PEER, class_="tick end")
+        title = tag("title", f"{name}: connected {share:.0%} of the time, {len(on)} times")
+        parts.append(tag("g", title, label, whole, *((tag("path", d=bars, class_="online"),) if bars else ())))
+    return parts
+
+
+def _left_out(point: Point, time: Scale, bottom: float) -> list[Html]:
+    spans = [(0.0, point.scenario.clock.warmup / NS_PER_S), *point.series.get("left_out", {}).get("", [])]
+    return [
+        tag("rect", x=time.clipped(begin), y=TOP, width=time.clipped(end) - time.clipped(begin), height=bottom - TOP,
+            class_="left-out")
+        for begin, end in spans if end > begin
+    ]  # fmt: skip
+
+
+def _faults(faults: dict[str, Pairs], time: Scale, bottom: float) -> list[Html]:
+    found = sorted((begin, end, what) for what, pairs in faults.items() for begin, end in pairs)
+    parts = []
+    for place, (begin, end, what) in enumerate(found):
+        x, wide = time.clipped(begin), max(2.0, time.clipped(end) - time.clipped(begin))
+        told = f"{what}, {begin:g} s to " + (f"{end:g} s" if isfinite(end) else "the end")
+        parts.append(tag("rect", tag("title", told), x=x, y=TOP, width=wide, height=bottom - TOP, class_="struck"))
+        if len(found) <= FAULTS_NAMED_MAX:
+            y = TOP - 6 - 12 * (place % 2)
+            is_right = x > WIDTH - 140
+            parts.append(tag("text", what, x=x + (wide if is_right else 0), y=y, class_=f"fault{' end' * is_right}"))
+    return parts
+
+
+def _axis(time: Scale, bottom: float) -> list[Html]:
+    parts = []
+    for value in linear_ticks(time.low, time.high, TICKS):
+        parts.append(tag("line", x1=time(value), x2=time(value), y1=TOP, y2=bottom, class_="grid"))
+        parts.append(tag("text", on_axis(value), x=time(value), y=bottom + 16, class_="tick mid"))
+    parts.append(tag("text", "model time, s", x=(LEFT + WIDTH - RIGHT) / 2, y=bottom + 34, class_="name mid"))
+    return parts

@@ -1,0 +1,165 @@
+"""A drawing of the tree: links as wide as their traffic, brokers coloured by the size of their tables. Pure.
+
+Levels are rows if the tree is wide. If it is deep, they are columns, read like a winding road: to the right, then back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from analysis.report.data import Point
+from analysis.report.markup import Html, joined, tag
+from analysis.report.scales import number
+from orchestrator.topology import Tree
+
+DRAWN_MAX = 1000  # brokers; of more nothing could be seen
+WIDTH, SMALL = 960.0, 560.0  # of a drawing alone, and of one among others
+EDGE = 26.0
+STEPS = 6  # colours of tables
+WIDEST = 11.0  # link, in pixels
+THINNEST = 0.8
+COLUMNS_MAX = 24  # levels side by side before the road turns
+NAMED_MAX = 4  # side by side, or names would cover links
+LABEL_PX = 30.0  # a broker's name needs so much room
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    places: list[tuple[float, float]]
+    height: float
+    room: float  # between brokers, where it is least
+    widest_link: float
+    has_names: bool
+
+    @property
+    def radius(self) -> float:
+        return max(3.0, min(13.0, self.room * 0.3))
+
+
+def layout(tree: Tree, width: float = WIDTH) -> Layout:
+    levels = list(zip(tree.level_starts, [*tree.level_starts[1:], len(tree)], strict=True))
+    widest = max(stop - start for start, stop in levels)
+    return _rows(levels, widest, width) if widest >= len(levels) else _columns(levels, widest, width)
+
+
+def _rows(levels: list[tuple[int, int]], widest: int, width: float) -> Layout:
+    room = (width - 2 * EDGE) / widest
+    step = max(56.0, min(92.0, room * 0.9))
+    places = [
+        (EDGE + (width - 2 * EDGE) * (it - start + 0.5) / (stop - start), EDGE + level * step)
+        for level, (start, stop) in enumerate(levels)
+        for it in range(start, stop)
+    ]
+    return Layout(places, 2 * EDGE + step * (len(levels) - 1) + 8, room, min(WIDEST, room * 0.5), room >= LABEL_PX)
+
+
+def _columns(levels: list[tuple[int, int]], widest: int, width: float) -> Layout:
+    columns = min(len(levels), COLUMNS_MAX)
+    across = (width - 2 * EDGE) / max(1, columns - 1)
+    down = min(46.0, max(24.0, across))
+    strip = down * widest + (22.0 if widest > 1 else 12.0)
+    places = []
+    for level, (start, stop) in enumerate(levels):
+        turn, column = divmod(level, columns)
+        x = EDGE + across * (columns - 1 - column if turn % 2 else column)
+        top, high = EDGE + turn * strip, down * widest
+        places += [(x, top + high * (it - start + 0.5) / (stop - start)) for it in range(start, stop)]
+    height = 2 * EDGE + strip * -(-len(levels) // columns)
+    return Layout(
+        places, height, min(across, down), min(WIDEST, down * 0.22), across >= LABEL_PX and widest <= NAMED_MAX
+    )
+
+
+def draw(point: Point, width: float = WIDTH) -> Html:
+    """The figure, with a legend that says what widths and colours mean."""
+    tree = point.scenario.tree
+    if len(tree) > DRAWN_MAX:
+        return tag("p", f"{len(tree):,} brokers are too many for a drawing; the tables have them.")
+    traffic, sizes = traffic_of(point), sizes_of(point)
+    made = layout(tree, width)
+    struck = {it.partition(" ")[2] for it in point.series.get("fault", {})}
+    most, largest = max(traffic.values(), default=0.0), max(sizes.values(), default=0.0)
+    links = [_link(tree, child, made, traffic, most, struck) for child in range(1, len(tree))]
+    brokers = [_broker(tree, it, made, sizes, largest, struck) for it in range(len(tree))]
+    title = tag("title", f"The tree of {len(tree)} brokers; the tables of links and brokers have the same figures")
+    picture = tag("svg", title, *links, *brokers, viewBox=f"0 0 {width:g} {made.height:.0f}", role="img", class_="tree")
+    told = f"{len(tree)} brokers, {point.scenario.routing} routing"
+    caption = tag("figcaption", tag("b", told), " ", point.at)
+    wide = tag("div", picture, class_="wide", tabindex="0")
+    return tag("figure", caption, wide, _legend(most, largest, made.widest_link, bool(struck)), class_="full")
+
+
+def traffic_of(point: Point) -> dict[str, float]:
+    """Per link, as the child calls it: messages per second, both ways, all kinds."""
+    parents = dict(point.scenario.tree.links)
+    found = {f"{child}>{parent}": 0.0 for child, parent in parents.items()}
+    for metric in ("rate.notifications", "rate.control"):
+        for link, rate in point.values(metric).items():
+            one, _, other = link.partition(">")
+            found[link if parents.get(one) == other else f"{other}>{one}"] += rate
+    return found
+
+
+def sizes_of(point: Point) -> dict[str, float]:
+    """Per broker: entries of its table, remote and local."""
+    found = dict.fromkeys(point.scenario.tree.names, 0.0)
+    for metric in ("table.remote_entries", "table.local_entries"):
+        for broker, entries in point.values(metric).items():
+            found[broker] += entries
+    return found
+
+
+def _link(
+    tree: Tree, child: int, made: Layout, traffic: Mapping[str, float], most: float, struck: set[str]
+) -> Html:  # fmt: skip
+    ends = tree.names[child], tree.names[int(tree.parents[child])]
+    rate = traffic[">".join(ends)]
+    (x1, y1), (x2, y2) = made.places[child], made.places[int(tree.parents[child])]
+    is_cut = any(sign.join(it) in struck for sign in "->" for it in (ends, ends[::-1]))
+    wide = THINNEST + (made.widest_link - THINNEST) * (rate / most if most else 0.0)
+    title = tag("title", f"{ends[0]} – {ends[1]}: {number(rate)} messages/s" + (", was cut" if is_cut else ""))
+    line = tag("line", title, x1=x1, y1=y1, x2=x2, y2=y2, class_="link", stroke_width=round(wide, 2))
+    if not is_cut:
+        return line
+    cut = tag("text", "✕", x=(x1 + x2) / 2, y=(y1 + y2) / 2 + 5, class_="fault mid", aria_hidden="true")
+    return joined((line, cut))
+
+
+def _broker(
+    tree: Tree, it: int, made: Layout, sizes: Mapping[str, float], largest: float, struck: set[str]
+) -> Html:  # fmt: skip
+    name, (x, y) = tree.names[it], made.places[it]
+    size, was_struck = sizes[name], name in struck
+    told = f"{name}: {number(size)} entries" + (", was struck" if was_struck else "")
+    parts = [tag("title", told), tag("circle", cx=x, cy=y, r=made.radius, class_=f"broker q{step_of(size, largest)}")]
+    if was_struck:
+        parts.append(tag("circle", cx=x, cy=y, r=made.radius + 4, class_="off"))
+    if made.has_names:
+        letters = int((made.room - 4) / 5.6)
+        shown = name if len(name) <= letters else f"{name[: letters - 1]}…"
+        parts.append(tag("text", shown, x=x, y=y + made.radius + 12, class_="label mid"))
+    return tag("g", *parts)
+
+
+def step_of(size: float, largest: float) -> int:
+    return min(STEPS - 1, int(size / largest * STEPS)) if largest else 0
+
+
+def _legend(most: float, largest: float, widest: float, has_faults: bool) -> Html:
+    items = []
+    for share in (0.1, 0.5, 1.0):
+        wide = round(THINNEST + (widest - THINNEST) * share, 1)
+        line = tag("line", x1=2.0, x2=34.0, y1=8.0, y2=8.0, class_="link", stroke_width=wide)
+        items.append(tag("li", _sample(36, line), f"{number(most * share)}/s"))
+    for step in range(STEPS if largest else 0):
+        dot = tag("circle", cx=8.0, cy=8.0, r=6.5, class_=f"broker q{step}")
+        low, high = largest * step / STEPS, largest * (step + 1) / STEPS
+        items.append(tag("li", _sample(16, dot), f"{number(low)}–{number(high)}"))
+    if has_faults:
+        ring = tag("circle", cx=8.0, cy=8.0, r=6.0, class_="off")
+        items.append(tag("li", _sample(16, ring), "ring or ✕: struck by a fault"))
+    words = tag("p", "Links: messages per second, both ways. Brokers: entries of the routing table.", class_="small")
+    return joined((words, tag("ul", *items, class_="legend")))
+
+
+def _sample(width: int, part: Html) -> Html:
+    return tag("svg", part, viewBox=f"0 0 {width} 16", width=str(width), height="16", aria_hidden="true")

@@ -1,0 +1,136 @@
+"""report.html as a reader has it: in a browser, by mouse and by keyboard, light and dark, wide and narrow, on paper."""
+
+from pathlib import Path
+
+import pytest
+
+from analysis.report import write
+from tests.browser.conftest import SCREENSHOTS, Seen, Viewer
+from tests.report.made import FAULTED, SWEEP, faulted_samples, made
+
+ROOM = 10_000_000
+CONTRAST_MIN = 4.5  # WCAG 2, AA, for text
+CONTRAST_OF = """(selector) => {
+  const channel = (it) => { const c = it / 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+  const light = (rgb) => 0.2126 * channel(rgb[0]) + 0.7152 * channel(rgb[1]) + 0.0722 * channel(rgb[2]);
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const element = document.querySelector(selector);
+  let behind = element;
+  while (behind && /rgba\\(.*, 0\\)|transparent/.test(getComputedStyle(behind).backgroundColor)) behind = behind.parentElement;
+  const back = parse(getComputedStyle(behind || document.body).backgroundColor);
+  const ink = getComputedStyle(element)[element instanceof SVGElement ? "fill" : "color"];
+  const [a, b] = [light(parse(ink)), light(back)].sort((x, y) => y - x);
+  return (a + 0.05) / (b + 0.05);
+}"""
+
+
+@pytest.fixture(scope="module")
+def faulted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("browser")
+    return write(made(folder / "faulted", FAULTED, samples=faulted_samples(), offenders=("p.7 is lost",)))
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole figure: 127 brokers, 140 points."""
+    return write(made(tmp_path_factory.mktemp("browser") / "sweep", SWEEP))
+
+
+def column(seen: Seen, table: str, number: int) -> list[str]:
+    texts = seen.page.locator(f"#{table} tbody tr:visible td:nth-child({number})").all_inner_texts()
+    return [it.strip() for it in texts]
+
+
+@pytest.mark.parametrize("which", ["faulted", "sweep"])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_opens_in_silence(
+    viewer: Viewer, request: pytest.FixtureRequest, which: str, width: int, scheme: str
+) -> None:  # fmt: skip
+    file: Path = request.getfixturevalue(which)
+    assert file.stat().st_size < ROOM
+    seen = viewer.open(file, width, scheme)
+    seen.shoot(f"{which}-{scheme}-{width}")
+    assert seen.complaints == []
+    assert [it for it in seen.requests if not it.startswith("data:")] == [file.as_uri()]
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= width  # only tables and pictures scroll
+    assert seen.page.locator("h1").is_visible()
+
+
+def test_tables_sort_by_mouse_and_keyboard(viewer: Viewer, faulted: Path) -> None:
+    seen = viewer.open(faulted)
+    names = [f"b{number}" for number in range(7)]
+    assert column(seen, "brokers-0", 1) == names
+    heading = seen.page.locator("#brokers-0 th", has_text="broker").first
+    button = heading.locator("button")
+    button.click()
+    assert heading.get_attribute("aria-sort") == "ascending"
+    button.focus()
+    seen.page.keyboard.press("Enter")
+    assert heading.get_attribute("aria-sort") == "descending"
+    assert column(seen, "brokers-0", 1) == names[::-1]
+    seen.page.locator("#brokers-0 th button", has_text="remote entries").click()
+    values = [float(it.replace(",", "")) for it in column(seen, "brokers-0", 3)]
+    assert values == sorted(values)
+    assert values[-1] > values[0]
+
+
+def test_what_has_no_value_comes_last_both_ways(viewer: Viewer, faulted: Path) -> None:
+    """There is no control traffic down a link, so half of the rows have none."""
+    seen = viewer.open(faulted)
+    button = seen.page.locator("#links-0 th button", has_text="control/s")
+    for _ in range(2):
+        button.click()
+        assert [it == "–" for it in column(seen, "links-0", 6)] == [False] * 6 + [True] * 6
+
+
+def test_tables_filter(viewer: Viewer, sweep: Path) -> None:
+    """20 numbers of subscriptions on T8, six headline rows each; several words must all be there."""
+    seen = viewer.open(sweep)
+    field = seen.page.get_by_label("Filter").first
+    field.fill("rate.control")
+    assert seen.page.locator("#points-table .rows").inner_text() == "140 of 840 rows"
+    assert set(column(seen, "points-table", 4)) == {"rate.control"}
+    field.fill("rate.control 700000")
+    assert len(column(seen, "points-table", 1)) == 7
+    field.fill("")
+    assert seen.page.locator("#points-table .rows").inner_text() == "840 rows"
+
+
+def test_focus_is_seen(viewer: Viewer, faulted: Path) -> None:
+    seen = viewer.open(faulted)
+    seen.page.keyboard.press("Tab")
+    assert seen.page.evaluate("document.activeElement.textContent") == "Skip to the report"
+    for _ in range(3):
+        seen.page.keyboard.press("Tab")
+    assert seen.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "selector", [".banner .word", ".banner p:last-child", "dt", "nav a", "figcaption", ".legend li", "td .verdict.agrees",
+                 "svg .tick", "svg .name", "svg .fault", "thead button", "pre code"],
+)  # fmt: skip
+def test_contrast(viewer: Viewer, faulted: Path, scheme: str, selector: str) -> None:
+    seen = viewer.open(faulted, scheme=scheme)
+    assert seen.page.evaluate(CONTRAST_OF, selector) >= CONTRAST_MIN
+
+
+def test_light_and_dark_by_hand(viewer: Viewer, faulted: Path) -> None:
+    seen = viewer.open(faulted)
+    before = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    seen.page.get_by_role("button", name="Light or dark").click()
+    assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+
+
+def test_prints(viewer: Viewer, faulted: Path, sweep: Path) -> None:
+    """On paper it is light, and what only a screen needs is gone."""
+    for name, file in (("faulted", faulted), ("sweep", sweep)):
+        seen = viewer.open(file, scheme="dark")
+        SCREENSHOTS.mkdir(exist_ok=True)
+        seen.page.pdf(path=SCREENSHOTS / f"{name}.pdf", format="A4")
+        assert (SCREENSHOTS / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        seen.page.emulate_media(media="print")
+        assert not seen.page.locator("nav").is_visible()
+        assert not seen.page.locator("#theme").is_visible()
+        assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert seen.complaints == []

@@ -1,0 +1,105 @@
+"""report.html as a file: what is on it, that it is well formed, that what users wrote stays text."""
+
+from pathlib import Path
+
+import pytest
+
+from analysis.errors import RunError
+from analysis.predict import Row
+from analysis.report import is_analysed, write
+from analysis.report.data import read as read_run
+from analysis.series import Sample
+from orchestrator.cli import dispatch
+from tests.report.made import FAULTED, SMALL_SWEEP, SWEEP, faulted_samples, made
+from tests.report.wellformed import read
+
+
+def written(folder: Path) -> str:
+    return write(folder).read_text(encoding="utf-8")
+
+
+def test_faulted_run(tmp_path: Path) -> None:
+    html = written(made(tmp_path / "r", FAULTED, samples=faulted_samples(), offenders=("p.7 is lost",)))
+    found = read(html)
+    text = "".join(found.text)
+    assert html.startswith('<!DOCTYPE html>\n<html lang="en">')
+    assert "Differs" in text
+    assert "Invariants broken: no_acknowledged_message_lost." in text
+    assert "p.7 is lost" in text
+    assert "cut b1-b3" in text
+    assert "brokerbed run scenario.yaml --on virtual --seed 1" in text
+    assert "b2: " in text
+    assert "p: connected 100% of the time, 1 times" in text
+    assert "s: connected 33% of the time, 2 times" in text  # 20 s and 13 s of 100 s
+    assert {"brokers-0", "links-0", "queues-0", "invariants", "assumptions"} <= set(found.ids)
+    assert all(it.startswith(("#", "data:")) for it in found.addresses)
+
+
+def test_what_users_write_is_text(tmp_path: Path) -> None:
+    html = written(made(tmp_path / "r", FAULTED, samples=[*faulted_samples(), Sample(0, "fault", "<b>&", 1.0, 2.0)]))
+    assert "<b>&" not in html
+    assert "&lt;b&gt;&amp;" in html
+    assert "<script>alert" not in html
+    assert "a<b>&c/x at b3" in "".join(read(html).text)
+
+
+def test_same_run_same_bytes(tmp_path: Path) -> None:
+    folder = made(tmp_path / "r", FAULTED, samples=faulted_samples())
+    assert written(folder) == written(folder)
+
+
+def test_verdicts_at_the_top(tmp_path: Path) -> None:
+    """One percent off with intervals of 3% agrees; twice the rate differs; no verdict hangs on detail rows."""
+
+    def doubled(row: Row) -> float:
+        return 2.0 if row.metric == "rate.control" and not row.labels else 1.01
+
+    def detail_off(row: Row) -> float:
+        return 1.01 if row.is_headline else 2.0
+
+    assert read_run(made(tmp_path / "a", FAULTED)).verdict == "agrees"
+    assert read_run(made(tmp_path / "b", FAULTED, doubled)).verdict == "differs"
+    assert read_run(made(tmp_path / "c", FAULTED, detail_off)).verdict == "agrees"
+    assert "Of 8 headline rows 7 agree, 1 differ." in written(tmp_path / "b")
+
+
+def test_small_sweep(tmp_path: Path) -> None:
+    """Six points, two of them curves of three; flooding has no tables, and what it sends more is drawn, too."""
+    found = read(written(made(tmp_path / "r", SMALL_SWEEP)))
+    text = "".join(found.text)
+    assert "Message rate saved over flooding" in text
+    assert "Of 36 headline rows at 6 points" in text
+    assert found.count["details"] == 6
+
+
+def test_whole_figure_of_127_brokers_and_140_points(tmp_path: Path) -> None:
+    html = written(made(tmp_path / "r", SWEEP))
+    found = read(html)
+    assert "Mühl et al. 2009, Fig. 3. Routing table sizes" in "".join(found.text)
+    assert found.count["details"] == 7
+    assert len(html.encode()) < 10_000_000
+
+
+def test_no_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "r"
+    assert dispatch(["report", str(folder)]) == 2
+    assert capsys.readouterr().err == f"brokerbed: {folder}: there is no such run directory\n"
+    folder.mkdir()
+    assert dispatch(["report", str(folder)]) == 2
+    assert capsys.readouterr().err == f"brokerbed: {folder}: this is not a run directory (it has no scenario.yaml)\n"
+
+
+def test_damaged_analysis(tmp_path: Path) -> None:
+    folder = made(tmp_path / "r", FAULTED)
+    assert is_analysed(folder)
+    (folder / "analysis" / "compared.parquet").write_bytes(b"PAR1")
+    with pytest.raises(RunError, match="analyse again"):
+        write(folder)
+    assert not (folder / "report.html").exists()
+
+
+def test_command_writes_and_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = made(tmp_path / "r", FAULTED)
+    assert dispatch(["report", str(folder)]) == 0
+    assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
+    assert (folder / "report.html").stat().st_size > 10_000

@@ -1,0 +1,165 @@
+"""Parts of the pictures, with values worked out by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from analysis.chosen import POINTS_MAX, chosen_peers, chosen_points, chosen_ways
+from analysis.predict import predict
+from analysis.report.data import read
+from analysis.report.figures import axes_of, charts, quantity
+from analysis.report.markup import Html, tag
+from analysis.report.scales import Scale, linear_ticks, log_ticks, number, on_axis, scale
+from analysis.report.tree import layout, sizes_of, traffic_of
+from analysis.series import connected, longer_than
+from orchestrator.scenario import load
+from tests.report.made import FAULTED, SMALL_SWEEP, SWEEP, exact, made
+
+
+def test_markup_is_escaped_unless_it_is_markup() -> None:
+    assert (
+        tag("p", "a<b", Html("<i>"), class_="x", title='"', hidden=None) == '<p class="x" title="&quot;">a&lt;b<i></p>'
+    )
+    assert tag("line", x1=1.25, y1=2.0) == '<line x1="1.2" y1="2"/>'
+
+
+def test_linear_scale() -> None:
+    found = scale([3.0, 97.0], 0.0, 200.0)
+    assert (found.low, found.high, found(50.0)) == (0.0, 100.0, 100.0)
+    assert linear_ticks(0.0, 100.0) == [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]
+
+
+def test_logarithmic_scale() -> None:
+    found = scale([10.0, 700_000.0], 0.0, 500.0, is_log=True)
+    assert (found.low, found.high) == (10.0, 1_000_000.0)
+    assert found(1000.0) == pytest.approx(200.0)
+    assert log_ticks(10.0, 1e6) == pytest.approx([10, 100, 1e3, 1e4, 1e5, 1e6])
+
+
+def test_values_that_are_all_the_same_have_a_scale() -> None:
+    assert scale([5.0, 5.0], 0.0, 1.0).high > 5.0
+    assert scale([], 0.0, 1.0) == Scale(0.0, 1.0, 0.0, 1.0)
+
+
+def test_numbers_as_people_read_them() -> None:
+    assert [number(it) for it in (None, 0.0, 1.0, 82.914, 125165.05, -0.5, 0.0625, 1e-6)] == [
+        "–", "0", "1", "82.91", "125,165", "\u22120.5", "0.0625", "1e-06",
+    ]  # fmt: skip
+    assert [on_axis(it) for it in (0.0, 0.0001, 20000.0, 1e6, 2.5e6)] == ["0", "10⁻⁴", "20,000", "10⁶", "2.5·10⁶"]
+
+
+def test_longer_than() -> None:
+    """Two of four messages took 0.1 to 1 s, one 1 to 10 s, one 10 to 100 s."""
+    xs, ys = zip(*longer_than({-1: 2, 0: 1, 1: 1}, 1), strict=True)
+    assert xs == pytest.approx((0.1, 1.0, 10.0, 100.0))
+    assert ys == (1.0, 0.5, 0.25, 0.0)
+    assert list(longer_than({}, 1)) == []
+
+
+def test_connected() -> None:
+    """Connected before the beginning, told so twice, and still connected at the end."""
+    moves = [
+        ("connected", -5.0),
+        ("disconnected", 2.0),
+        ("connected", 4.0),
+        ("connected", 5.0),
+        ("disconnected", 6.0),
+        ("connected", 9.0),
+    ]
+    assert list(connected(moves, 0.0, 10.0)) == [(0.0, 2.0), (4.0, 6.0), (9.0, 10.0)]
+    assert list(connected([("disconnected", 1.0), ("connected", 11.0)], 0.0, 10.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (8, 8.0),
+        ("62.5ms", 0.0625),
+        ("5min", 300.0),
+        ("0.5/s", 0.5),
+        ("30/min", 0.5),
+        ("identity", None),
+        (None, None),
+        (True, None),
+    ],
+)
+def test_quantity(value: object, wanted: float | None) -> None:
+    assert quantity(value) == wanted
+
+
+def test_tree_of_seven_is_drawn_by_levels(tmp_path: Path) -> None:
+    """Levels of one, two and four: each broker stands above the middle of its children."""
+    (tmp_path / "s.yaml").write_text(FAULTED)
+    (scenario,) = load(tmp_path / "s.yaml").points
+    places = layout(scenario.tree).places
+    assert [y for _, y in places] == [places[0][1]] + [places[1][1]] * 2 + [places[3][1]] * 4
+    assert places[1][0] == pytest.approx((places[3][0] + places[4][0]) / 2)
+    assert places[0][0] == pytest.approx((places[1][0] + places[2][0]) / 2)
+
+
+def test_trees_of_127_brokers_have_a_place_for_each(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(SWEEP)
+    points = load(tmp_path / "s.yaml").points
+    for scenario in points[::20]:
+        made_ = layout(scenario.tree)
+        assert len(set(made_.places)) == 127
+        assert all(0 < x < 960 and 0 < y < made_.height < 1000 for x, y in made_.places)
+        nearest = min(abs(x - a) + abs(y - b) for x, y in made_.places for a, b in made_.places if (x, y) != (a, b))
+        assert nearest >= 2 * made_.radius
+
+
+def test_points_of_a_large_sweep_that_are_drawn(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(SWEEP)
+    points = load(tmp_path / "s.yaml").points
+    chosen = chosen_points(points)
+    assert chosen == [10, 30, 50, 70, 90, 110, 130]  # of each width the eleventh of twenty
+    assert chosen_points(points[:POINTS_MAX]) == list(range(POINTS_MAX))
+
+
+def test_peers_and_ways_that_are_drawn(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(FAULTED + "copies: 50\n")
+    (scenario,) = load(tmp_path / "s.yaml").points
+    assert chosen_ways(scenario) == [("p", "s")]
+    assert chosen_peers(scenario) == [f"{peer}.{copy}" for peer in "ps" for copy in range(8)]
+
+
+def test_traffic_and_tables_of_the_drawing(tmp_path: Path) -> None:
+    """Both ways of a link and all kinds together; both kinds of entries together."""
+    report = read(made(tmp_path / "r", FAULTED, exact))
+    rows = {
+        (row.metric, tuple(row.labels.values())): row.predicted or 0.0
+        for row in predict(report.points[0].scenario).rows
+    }
+    wanted = (
+        rows["rate.notifications", ("b3>b1",)]
+        + rows["rate.notifications", ("b1>b3",)]
+        + rows["rate.control", ("b3>b1",)]
+    )
+    assert traffic_of(report.points[0])["b3>b1"] == pytest.approx(wanted)
+    assert sizes_of(report.points[0])["b2"] == pytest.approx(
+        rows["table.remote_entries", ("b2",)] + rows["table.local_entries", ("b2",)]
+    )
+
+
+def test_axes_of_the_papers(tmp_path: Path) -> None:
+    """Fig. 3 of Mühl et al.: seven curves over the number of subscriptions, which is logarithmic. MODELS.md has T1 at 1000."""
+    report = read(made(tmp_path / "r", SWEEP, exact))
+    first = charts(report.points, report.experiment.name)[0]
+    assert (first.x_title, first.x_log, first.y_log) == ("number of subscriptions N_s", True, False)
+    assert [curve.name for curve in first.curves] == ["T_1", "T_2", "T_4", "T_8", "T_16", "T_32", "T_64"]
+    assert dict(first.curves[0].line)[1000.0] == pytest.approx(46404.21, abs=0.01)
+    assert next(dot for dot in first.curves[3].dots if dot.x == 10000.0).y == pytest.approx(31701.72, abs=0.01)
+
+
+def test_saved_rate_is_the_difference_to_flooding(tmp_path: Path) -> None:
+    report = read(made(tmp_path / "r", SMALL_SWEEP, exact))
+    assert axes_of(report.points).x == "subscriptions.mean_active"
+    chart = next(it for it in charts(report.points, "small") if it.title.startswith("Notification rate saved"))
+    rate = {
+        (point.scenario.routing, point.scenario.at["subscriptions.mean_active"]): row.measured
+        for point in report.points for row in point.headline if row.metric == "rate.notifications"
+    }  # fmt: skip
+    assert [dot.y for dot in chart.curves[0].dots] == pytest.approx(
+        [(rate["flooding", it] or 0) - (rate["identity", it] or 0) for it in (10, 100, 1000)]
+    )
+    assert rate["flooding", 10] == pytest.approx(60.0)  # six links, ten publications per second
