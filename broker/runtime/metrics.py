@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from broker.core.broker import Broker
 from broker.core.session import Session
+from broker.values import NS_PER_S
 
 REQUEST_BYTES_MAX = 8192  # of an HTTP request's head
 REQUEST_S_MAX = 5.0
@@ -36,9 +37,11 @@ class Lag:
 
 
 class BrokerCollector(Collector):
-    def __init__(self, broker: Broker, lag: Lag | None = None) -> None:
+    def __init__(self, broker: Broker, lag: Lag | None = None, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        """`now_ns`: the clock of the broker's driver."""
         self._broker = broker
         self._lag = lag or Lag()
+        self._now_ns = now_ns
 
     def collect(self) -> Iterator[Metric]:
         broker, counters = self._broker, self._broker.counters
@@ -68,13 +71,35 @@ class BrokerCollector(Collector):
             ("brokerbed_store_blocked", "1 while the store cannot be written", counters.store_blocked),
             ("brokerbed_retained_messages", "retained messages", len(broker.retained)),
             ("brokerbed_session_queue_messages", "messages that wait for their session", self._waiting()),
+            ("brokerbed_session_queue_bytes", "their size", sum(it.queue_bytes for it in self._ends())),
+            ("brokerbed_session_queue_fill_ratio", "how full the fullest queue is, of its limit", self._fill()),
             ("brokerbed_messages_under_way", "messages that the broker is not done with", self._under_way()),
             ("brokerbed_offline_messages", "of these, those for clients that are not connected", self._offline()),
         ):
             family = GaugeMetricFamily(metric, text, labels=["broker"])
             family.add_metric([name], gauge)
             yield family
+        yield from self._of_clients(name)
         yield from self._of_links(name)
+        yield from self._of_link_states(name)
+
+    def _of_clients(self, name: str) -> Iterator[Metric]:
+        """Sessions of clients that are connected (ON) and of those that are not (OFF)."""
+        clients = [it for it in self._broker.sessions.values() if it.link is None]
+        parts = (
+            ("connected", [it for it in clients if it.connection is not None]),
+            ("offline", [it for it in clients if it.connection is None]),
+        )
+        measures: tuple[tuple[str, str, Callable[[Session], int]], ...] = (
+            ("brokerbed_client_sessions", "sessions of clients", lambda _: 1),
+            ("brokerbed_client_queue_messages", "messages that wait for clients", lambda it: len(it.queue)),
+            ("brokerbed_client_queue_bytes", "their size", lambda it: it.queue_bytes),
+        )
+        for metric, text, measure in measures:
+            family = GaugeMetricFamily(metric, text, labels=["broker", "state"])
+            for state, sessions in parts:
+                family.add_metric([name, state], sum(map(measure, sessions)))
+            yield family
 
     def _of_links(self, name: str) -> Iterator[Metric]:
         ends = self._ends()
@@ -93,13 +118,20 @@ class BrokerCollector(Collector):
                 for kind, value in link.received.items():
                     sent.add_metric([link.peer, name, kind], value)
         yield sent
-        connected = GaugeMetricFamily(
-            "brokerbed_link_connected", "1 while an overlay link is connected", labels=["broker", "peer"]
-        )
-        for session in ends:
+
+    def _of_link_states(self, name: str) -> Iterator[Metric]:
+        now_ns, labels = self._now_ns(), ["broker", "peer"]
+        connected = GaugeMetricFamily("brokerbed_link_connected", "1 while an overlay link is connected", labels=labels)
+        silent = GaugeMetricFamily("brokerbed_link_silent_seconds", "since the peer was last heard", labels=labels)
+        waiting = GaugeMetricFamily("brokerbed_link_queue_messages", "messages that wait for a link", labels=labels)
+        for session in self._ends():
             if session.link is not None:
-                connected.add_metric([name, session.link.peer], session.connection is not None)
-        yield connected
+                ends = [name, session.link.peer]
+                connected.add_metric(ends, session.connection is not None)
+                waiting.add_metric(ends, len(session.queue))
+                if session.connection is not None:
+                    silent.add_metric(ends, max(0, now_ns - session.connection.last_ns) / NS_PER_S)
+        yield from (connected, silent, waiting)
 
     def _ends(self) -> list[Session]:
         """All sessions, that of the parent among them."""
@@ -107,6 +139,15 @@ class BrokerCollector(Collector):
 
     def _waiting(self) -> int:
         return sum(len(session.queue) for session in self._ends())
+
+    def _fill(self) -> float:
+        """Of messages or of bytes, whichever is nearer to its limit."""
+        config = self._broker.config
+        fills = [
+            max(len(it.queue) / max(1, config.queue_messages_max), it.queue_bytes / max(1, config.queue_bytes_max))
+            for it in self._ends()
+        ]
+        return max(fills, default=0.0)
 
     def _under_way(self) -> int:
         """0 if, and only if, there is nothing left to do; output that a connection does not take counts as one."""
@@ -121,12 +162,12 @@ class BrokerCollector(Collector):
         return sum(len(session.queue) + len(session.inflight) for session in absent)
 
 
-async def serve(broker: Broker, host: str, port: int) -> asyncio.Server:
-    """GET anything answers with the metrics."""
+async def serve(broker: Broker, host: str, port: int, now_ns: Callable[[], int]) -> asyncio.Server:
+    """GET anything answers with the metrics. `now_ns`: the clock of the broker's driver."""
     registry = CollectorRegistry()
     lag = Lag()
     lag.watch(asyncio.get_running_loop())
-    registry.register(BrokerCollector(broker, lag))
+    registry.register(BrokerCollector(broker, lag, now_ns))
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

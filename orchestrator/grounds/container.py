@@ -35,7 +35,7 @@ class DockerHost:
         self.ip = ip
         self.address = address
         self.ports = ports
-        self._metrics = metrics
+        self.metrics = metrics
         self.said = Said()
         self._engine = engine
         self._status = ""  # as the engine said after the last thing that was done
@@ -98,7 +98,7 @@ class DockerHost:
         for link in self.links:
             await link.apply()
         end_s = time.monotonic() + READY_S_MAX
-        while (state := await watch.look(self._metrics)) is None:
+        while (state := await watch.look(self.metrics)) is None:
             if await self._look_at() == "exited" or time.monotonic() > end_s:
                 raise GroundError(f"broker {self.name} did not start{await self._last()}")
             await asyncio.sleep(0.05)
@@ -126,7 +126,7 @@ class DockerHost:
 
     async def look(self) -> None:
         if self.serving:
-            self.state = await watch.look(self._metrics) or self.state
+            self.state = await watch.look(self.metrics) or self.state
 
     async def buried(self) -> None:
         """Raises GroundError if it is dead and nobody killed it."""

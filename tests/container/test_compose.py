@@ -35,10 +35,12 @@ def ports(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
         pytest.skip("neither `docker compose` nor docker-compose is installed (Debian: docker-compose)")
     client = docker.from_env()
     monkeypatch.setenv("IMAGE", image.ensure(client, print))
-    held = {name: socket.create_server(("127.0.0.1", 0)) for name in NAMES}
-    found = {name: int(it.getsockname()[1]) for name, it in held.items()}
-    for name, it in held.items():
-        monkeypatch.setenv(f"PORT_{name.upper()}", str(found[name]))
+    variables = [f"{kind}_{name.upper()}" for kind in ("PORT", "METRICS") for name in NAMES]
+    held = {it: socket.create_server(("127.0.0.1", 0)) for it in variables}
+    for variable, it in held.items():
+        monkeypatch.setenv(variable, str(it.getsockname()[1]))
+    found = {name: int(held[f"PORT_{name.upper()}"].getsockname()[1]) for name in NAMES}
+    for it in held.values():
         it.close()
     project = f"brokerbed-test-{os.getpid()}"
     command += ["--project-name", project, "--file", str(FILE)]
