@@ -10,6 +10,7 @@ from typing import Any
 
 import docker
 import pytest
+import yaml
 
 from orchestrator.grounds import image
 from tests.broker.running import until
@@ -79,3 +80,21 @@ def test_what_is_published_at_one_broker_reaches_all(ports: dict[str, int]) -> N
     finally:
         for dial in dials.values():
             dial.close()
+
+
+def test_prometheus_and_grafana_are_there_only_if_asked_for() -> None:
+    """Their images cannot be had everywhere; that the file is right is all that can be said without them."""
+    services = yaml.safe_load(FILE.read_text())["services"]
+    assert {name for name, it in services.items() if "profiles" not in it} == set(NAMES)
+    command = compose()
+    if command is None:
+        pytest.skip("neither `docker compose` nor docker-compose is installed (Debian: docker-compose)")
+    options = ["--file", str(FILE), "--profile", "watch", "config"]
+    shown = subprocess.run([*command, *options], check=True, capture_output=True, text=True).stdout
+    told = yaml.safe_load(shown)["services"]
+    assert told.keys() == {*NAMES, "prometheus", "grafana"}
+    for name in ("prometheus", "grafana"):
+        assert told[name]["profiles"] == ["watch"]
+        assert told[name]["network_mode"] == "host"
+        mounted = [it["source"] if isinstance(it, dict) else it.split(":")[0] for it in told[name]["volumes"]]
+        assert all(Path(it).exists() for it in mounted), mounted
