@@ -206,6 +206,7 @@ SESSIONS = Dashboard(
 
 MEASURED = "run:brokerbed_messages:rate30s"
 PREDICTED_RATE = "brokerbed_predicted_messages_per_second"
+PREDICTED_REMOTE = 'brokerbed_predicted_entries{run="$run", metric="table.remote_entries", broker!=""}'
 
 
 def both(metric: str) -> list[Query]:
@@ -263,8 +264,7 @@ THEORY = Dashboard(
             View("Remote entries, by broker", "Means of 30 s.",
                  [('sum by (broker) (broker:brokerbed_entries:avg30s{run="$run", metric="table.remote_entries"})',
                    "measured"),
-                  ('brokerbed_predicted_entries{run="$run", metric="table.remote_entries", broker!=""}', PREDICTED)],
-                 kind="table"),
+                  (f"sum by (broker) ({PREDICTED_REMOTE})", PREDICTED)], kind="table"),
         ],
     ],
 )  # fmt: skip
@@ -325,8 +325,7 @@ def _panel(view: View, width: int) -> stat.Panel | table.Panel | timeseries.Pane
 def _columns(names: Sequence[str]) -> list[DataTransformerConfig]:
     """One row per link or broker, one column per query."""
     renamed = {f"Value #{chr(ord('A') + number)}": name for number, name in enumerate(names)}
-    dropped = dict.fromkeys(("Time", "__name__", "run", "scenario", "ground", "instance", "job", "metric"), True)
-    organised = {"renameByName": renamed, "excludeByName": dropped}
+    organised = {"renameByName": renamed, "excludeByName": {"Time": True}}
     return [DataTransformerConfig("merge", options={}), DataTransformerConfig("organize", options=organised)]
 
 

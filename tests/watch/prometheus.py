@@ -4,9 +4,10 @@ import json
 import shutil
 import socket
 import subprocess
+import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.broker.running import WAIT_S, until
+from tests.broker.running import WAIT_S
 from tests.watch.expressions import DEPLOY, RULES
 
 NEEDED = pytest.mark.skipif(
@@ -24,6 +25,7 @@ NEEDED = pytest.mark.skipif(
 )
 PACE = "1s"  # of scrapes and rules
 FOR = "1s"  # instead of the alerts' own, so that nobody has to wait
+POLL_S = 0.5  # no more often, or Prometheus is busy with that
 Series = dict[str, Any]  # labels in "metric", time and value in "value"
 
 
@@ -67,6 +69,13 @@ class Prometheus:
             return False
 
 
+def wait_for(condition: Callable[[], bool], what: str, wait_s: float) -> None:
+    end_s = time.monotonic() + wait_s
+    while not condition():
+        assert time.monotonic() < end_s, f"{what} did not happen within {wait_s} s"
+        time.sleep(POLL_S)
+
+
 def hastened_rules() -> dict[str, Any]:
     """The shipped rules; only alerts need not hold for so long."""
     told: dict[str, Any] = yaml.safe_load(RULES.read_text(encoding="utf-8"))
@@ -98,7 +107,7 @@ def prometheus(folder: Path) -> Iterator[Prometheus]:
         )
     running = Prometheus(folder, port)
     try:
-        until(running.is_ready, "Prometheus being ready", 60)
+        wait_for(running.is_ready, "Prometheus being ready", 60)
         yield running
     finally:
         process.terminate()
