@@ -342,10 +342,11 @@ def clean(engine: Engines = None) -> None:
 
     Example: brokerbed clean
     """
+    from orchestrator import targets
     from orchestrator.grounds import journal
 
     _check_engines(engine or [])
-    ended = [*journal.clean(), *_clean_docker(engine or [])]
+    ended = [*journal.clean(), *targets.clean(), *_clean_docker(engine or [])]
     for it in ended:
         print(f"ended {it}")
     if not ended:

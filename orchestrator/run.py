@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import active_children, get_context
@@ -23,7 +23,7 @@ from analysis.predict import predict
 from broker.log_record import CLIENTS, RECORDS_FILE
 from broker.runtime.store import FILE as STORE_FILE
 from orchestrator import run_directory
-from orchestrator.grounds.base import Ground, GroundError, Place, Played, Progress
+from orchestrator.grounds.base import Announce, Ground, GroundError, Place, Played, Progress
 from orchestrator.grounds.local import LocalGround
 from orchestrator.grounds.real import Watcher
 from orchestrator.grounds.virtual import VirtualGround
@@ -251,14 +251,23 @@ def run_task(task: Task, progress: Progress = lambda _: None, tell: Callable[[st
     run_directory.describe(folder, scenario, task.ground, started)
     raw = folder / "raw"
     ground = ground_of(task.ground, task.engines, _watcher_of(task, tell))
-    with _on_signal(ground.stop):
+    with _on_signal(ground.stop), _observed(task, ground.played) as announce:
         try:
-            ground.play(scenario, Place(task.file, task.point, raw), progress)
+            ground.play(scenario, Place(task.file, task.point, raw, announce), progress)
         finally:  # what was logged is kept, also when it is interrupted
             _collect(raw, folder / "log", ground.played, scenario.clock.speedup)
     for warning in ground.played.warnings:
         tell(f"warning: {warning}")
     run_directory.describe(folder, scenario, task.ground, started, time.monotonic() - begun, ground.played)
+
+
+def _observed(task: Task, played: Played) -> "AbstractContextManager[Announce]":
+    """Prometheus can see it while it runs, if it runs in real time."""
+    if task.ground == VIRTUAL:
+        return nullcontext(lambda _: None)
+    from orchestrator.observe import observed  # which workers of a cluster need not have
+
+    return observed(task.scenario, task.ground, task.file.parent, task.folder, played)
 
 
 @contextmanager

@@ -129,7 +129,7 @@ async def _listen(wanted: Settings, server: Server) -> tuple[asyncio.Server, str
     if wanted.metrics_port is not None:
         from broker.runtime import metrics
 
-        scraped = await metrics.serve(server.broker, wanted.host, wanted.metrics_port)
+        scraped = await metrics.serve(server.broker, wanted.host, wanted.metrics_port, server.now_ns)
         told += f", metrics {wanted.host}:{scraped.sockets[0].getsockname()[1]}"
     return listener, told
 

@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from broker.core.broker import Broker
-from broker.core.session import Session
+from broker.values import NS_PER_S
 
 REQUEST_BYTES_MAX = 8192  # of an HTTP request's head
 REQUEST_S_MAX = 5.0
@@ -35,14 +35,67 @@ class Lag:
         self.watch(loop)
 
 
+class _Clients:
+    """Sessions of clients that are connected (ON), or of those that are not (OFF), and what waits for them."""
+
+    def __init__(self) -> None:
+        self.sessions = self.messages = self.bytes = self.inflight = self.entries = 0
+
+
+class _Seen:
+    """All sessions and ends of links, looked at once: there may be many, and everybody waits meanwhile."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.connected, self.offline = _Clients(), _Clients()
+        self.links = [it for it in [broker.overlay.parent] if it is not None]
+        self._limits = max(1, broker.config.queue_messages_max), max(1, broker.config.queue_bytes_max)
+        fullest_messages = fullest_bytes = 0
+        for session in broker.sessions.values():
+            if session.link is not None:
+                self.links.append(session)
+                continue
+            its = self.offline if session.connection is None else self.connected
+            its.sessions += 1
+            its.entries += len(session.subscriptions)
+            its.inflight += len(session.inflight)
+            if session.queue:
+                its.messages += (messages := len(session.queue))
+                its.bytes += session.queue_bytes
+                fullest_messages = max(fullest_messages, messages)
+                fullest_bytes = max(fullest_bytes, session.queue_bytes)
+        self._fullest = [(fullest_messages, fullest_bytes), *((len(it.queue), it.queue_bytes) for it in self.links)]
+
+    @property
+    def messages(self) -> int:
+        return self.connected.messages + self.offline.messages + sum(len(it.queue) for it in self.links)
+
+    @property
+    def bytes(self) -> int:
+        return self.connected.bytes + self.offline.bytes + sum(it.queue_bytes for it in self.links)
+
+    @property
+    def fill(self) -> float:
+        """Of messages or of bytes, whichever is nearer to its limit."""
+        messages_max, bytes_max = self._limits
+        return max(max(messages / messages_max, size / bytes_max) for messages, size in self._fullest)
+
+    @property
+    def open(self) -> int:
+        """What waits, is in an emulated service, or is sent and not acknowledged."""
+        staged = sum(len(it.link.staged) + len(it.inflight) for it in self.links if it.link is not None)
+        return self.messages + self.connected.inflight + self.offline.inflight + staged
+
+
 class BrokerCollector(Collector):
-    def __init__(self, broker: Broker, lag: Lag | None = None) -> None:
+    def __init__(self, broker: Broker, lag: Lag | None = None, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        """`now_ns`: the clock of the broker's driver."""
         self._broker = broker
         self._lag = lag or Lag()
+        self._now_ns = now_ns
 
     def collect(self) -> Iterator[Metric]:
         broker, counters = self._broker, self._broker.counters
-        name = broker.config.name
+        name, seen = broker.config.name, _Seen(broker)
         for metric, text, value in (
             ("brokerbed_messages_received", "PUBLISH packets received from clients", counters.messages_received),
             ("brokerbed_messages_delivered", "PUBLISH packets sent to clients", counters.messages_delivered),
@@ -67,20 +120,39 @@ class BrokerCollector(Collector):
             ("brokerbed_sessions", "sessions, connected or not", len(broker.sessions)),
             ("brokerbed_store_blocked", "1 while the store cannot be written", counters.store_blocked),
             ("brokerbed_retained_messages", "retained messages", len(broker.retained)),
-            ("brokerbed_session_queue_messages", "messages that wait for their session", self._waiting()),
-            ("brokerbed_messages_under_way", "messages that the broker is not done with", self._under_way()),
-            ("brokerbed_offline_messages", "of these, those for clients that are not connected", self._offline()),
+            ("brokerbed_session_queue_messages", "messages that wait for their session", seen.messages),
+            ("brokerbed_session_queue_bytes", "their size", seen.bytes),
+            ("brokerbed_session_queue_fill_ratio", "how full the fullest queue is, of its limit", seen.fill),
+            ("brokerbed_messages_under_way", "messages that the broker is not done with", self._under_way(seen)),
+            (
+                "brokerbed_offline_messages",
+                "of these, those for clients that are not connected",
+                seen.offline.messages + seen.offline.inflight,
+            ),
         ):
             family = GaugeMetricFamily(metric, text, labels=["broker"])
             family.add_metric([name], gauge)
             yield family
-        yield from self._of_links(name)
+        yield from self._of_clients(name, seen)
+        yield from self._of_links(name, seen)
+        yield from self._of_link_states(name, seen)
 
-    def _of_links(self, name: str) -> Iterator[Metric]:
-        ends = self._ends()
-        links = [session.link for session in ends if session.link is not None]
+    def _of_clients(self, name: str, seen: _Seen) -> Iterator[Metric]:
+        on, off = seen.connected, seen.offline
+        for metric, text, connected, offline in (
+            ("brokerbed_client_sessions", "sessions of clients", on.sessions, off.sessions),
+            ("brokerbed_client_queue_messages", "messages that wait for clients", on.messages, off.messages),
+            ("brokerbed_client_queue_bytes", "their size", on.bytes, off.bytes),
+        ):
+            family = GaugeMetricFamily(metric, text, labels=["broker", "state"])
+            family.add_metric([name, "connected"], connected)
+            family.add_metric([name, "offline"], offline)
+            yield family
+
+    def _of_links(self, name: str, seen: _Seen) -> Iterator[Metric]:
+        links = [session.link for session in seen.links if session.link is not None]
         entries = GaugeMetricFamily("brokerbed_routing_entries", "routing table entries", labels=["broker", "scope"])
-        entries.add_metric([name, "local"], sum(len(it.subscriptions) for it in ends if it.link is None))
+        entries.add_metric([name, "local"], seen.connected.entries + seen.offline.entries)
         entries.add_metric([name, "remote"], sum(len(link.entries) for link in links))
         yield entries
         sent = CounterMetricFamily(
@@ -93,40 +165,34 @@ class BrokerCollector(Collector):
                 for kind, value in link.received.items():
                     sent.add_metric([link.peer, name, kind], value)
         yield sent
-        connected = GaugeMetricFamily(
-            "brokerbed_link_connected", "1 while an overlay link is connected", labels=["broker", "peer"]
-        )
-        for session in ends:
+
+    def _of_link_states(self, name: str, seen: _Seen) -> Iterator[Metric]:
+        now_ns, labels = self._now_ns(), ["broker", "peer"]
+        connected = GaugeMetricFamily("brokerbed_link_connected", "1 while an overlay link is connected", labels=labels)
+        silent = GaugeMetricFamily("brokerbed_link_silent_seconds", "since the peer was last heard", labels=labels)
+        waiting = GaugeMetricFamily("brokerbed_link_queue_messages", "messages that wait for a link", labels=labels)
+        for session in seen.links:
             if session.link is not None:
-                connected.add_metric([name, session.link.peer], session.connection is not None)
-        yield connected
+                ends = [name, session.link.peer]
+                connected.add_metric(ends, session.connection is not None)
+                waiting.add_metric(ends, len(session.queue))
+                if session.connection is not None:
+                    silent.add_metric(ends, max(0, now_ns - session.connection.last_ns) / NS_PER_S)
+        yield from (connected, silent, waiting)
 
-    def _ends(self) -> list[Session]:
-        """All sessions, that of the parent among them."""
-        return [*self._broker.sessions.values(), *filter(None, [self._broker.overlay.parent])]
-
-    def _waiting(self) -> int:
-        return sum(len(session.queue) for session in self._ends())
-
-    def _under_way(self) -> int:
+    def _under_way(self, seen: _Seen) -> int:
         """0 if, and only if, there is nothing left to do; output that a connection does not take counts as one."""
-        broker, ends = self._broker, self._ends()
-        staged = sum(len(session.link.staged) for session in ends if session.link is not None)
-        open_ = sum(len(session.queue) + len(session.inflight) for session in ends)
+        broker = self._broker
         unread = sum(1 for it in broker.connections if it.output or it.driver.get_write_buffer_size())
-        return broker.entering + staged + open_ + unread + len(broker.overlay.told)
-
-    def _offline(self) -> int:
-        absent = [it for it in self._broker.sessions.values() if it.link is None and it.connection is None]
-        return sum(len(session.queue) + len(session.inflight) for session in absent)
+        return broker.entering + seen.open + unread + len(broker.overlay.told)
 
 
-async def serve(broker: Broker, host: str, port: int) -> asyncio.Server:
-    """GET anything answers with the metrics."""
+async def serve(broker: Broker, host: str, port: int, now_ns: Callable[[], int]) -> asyncio.Server:
+    """GET anything answers with the metrics. `now_ns`: the clock of the broker's driver."""
     registry = CollectorRegistry()
     lag = Lag()
     lag.watch(asyncio.get_running_loop())
-    registry.register(BrokerCollector(broker, lag))
+    registry.register(BrokerCollector(broker, lag, now_ns))
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,6 +1,6 @@
 """The contract of a ground: it plays a scenario and leaves raw logs behind. Nothing else differs between grounds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from orchestrator.scenario import Scenario
 
 Progress = Callable[[float], None]  # the part that is done, 0 to 1
+Announce = Callable[[Mapping[str, tuple[str, int]]], None]  # where the metrics of each broker are
 
 
 class GroundError(Exception):
@@ -25,6 +26,7 @@ class Place:
     scenario_file: Path
     point: int  # of its sweep
     raw: Path
+    announce: Announce = lambda _: None  # called when all brokers are up
 
 
 @dataclass(slots=True)

@@ -41,6 +41,8 @@ class WatchedHost(Host, Protocol):
     @property
     def address(self) -> tuple[str, int]: ...
     @property
+    def metrics(self) -> tuple[str, int]: ...
+    @property
     def state(self) -> Any: ...
     @property
     def changed_s(self) -> float: ...
@@ -138,6 +140,7 @@ class RealRun:
         network, begun_s = self._network, time.monotonic()
         await network.start()
         up_s = time.monotonic() - begun_s
+        self._place.announce({name: host.metrics for name, host in self.hosts.items()})
         processes = [await network.clients(part, self._parts) for part in range(self._parts)]
         self._clients = ClientProcesses(processes)
         await self._connect()

@@ -10,6 +10,7 @@ from typing import Any
 
 import docker
 import pytest
+import yaml
 
 from orchestrator.grounds import image
 from tests.broker.running import until
@@ -35,10 +36,12 @@ def ports(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
         pytest.skip("neither `docker compose` nor docker-compose is installed (Debian: docker-compose)")
     client = docker.from_env()
     monkeypatch.setenv("IMAGE", image.ensure(client, print))
-    held = {name: socket.create_server(("127.0.0.1", 0)) for name in NAMES}
-    found = {name: int(it.getsockname()[1]) for name, it in held.items()}
-    for name, it in held.items():
-        monkeypatch.setenv(f"PORT_{name.upper()}", str(found[name]))
+    variables = [f"{kind}_{name.upper()}" for kind in ("PORT", "METRICS") for name in NAMES]
+    held = {it: socket.create_server(("127.0.0.1", 0)) for it in variables}
+    for variable, it in held.items():
+        monkeypatch.setenv(variable, str(it.getsockname()[1]))
+    found = {name: int(held[f"PORT_{name.upper()}"].getsockname()[1]) for name in NAMES}
+    for it in held.values():
         it.close()
     project = f"brokerbed-test-{os.getpid()}"
     command += ["--project-name", project, "--file", str(FILE)]
@@ -77,3 +80,21 @@ def test_what_is_published_at_one_broker_reaches_all(ports: dict[str, int]) -> N
     finally:
         for dial in dials.values():
             dial.close()
+
+
+def test_prometheus_and_grafana_are_there_only_if_asked_for() -> None:
+    """Their images cannot be had everywhere; that the file is right is all that can be said without them."""
+    services = yaml.safe_load(FILE.read_text())["services"]
+    assert {name for name, it in services.items() if "profiles" not in it} == set(NAMES)
+    command = compose()
+    if command is None:
+        pytest.skip("neither `docker compose` nor docker-compose is installed (Debian: docker-compose)")
+    options = ["--file", str(FILE), "--profile", "watch", "config"]
+    shown = subprocess.run([*command, *options], check=True, capture_output=True, text=True).stdout
+    told = yaml.safe_load(shown)["services"]
+    assert told.keys() == {*NAMES, "prometheus", "grafana"}
+    for name in ("prometheus", "grafana"):
+        assert told[name]["profiles"] == ["watch"]
+        assert told[name]["network_mode"] == "host"
+        mounted = [it["source"] if isinstance(it, dict) else it.split(":")[0] for it in told[name]["volumes"]]
+        assert all(Path(it).exists() for it in mounted), mounted

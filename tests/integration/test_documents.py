@@ -13,9 +13,12 @@ from broker.config import BrokerConfig
 from broker.core.broker import Broker
 from broker.runtime.metrics import BrokerCollector
 from broker.runtime.settings import KEYS, LIMITS, parser
+from orchestrator.grounds.base import Played
+from orchestrator.observe import RunCollector
 from orchestrator.reference import reference
 from orchestrator.scenario import format as written
 from orchestrator.scenario import load
+from tests.conftest import MINIMAL, FromText
 
 ROOT = Path(__file__).parents[2]
 
@@ -126,13 +129,23 @@ def test_shipped_scenarios_open_with_what_they_reproduce() -> None:
         assert re.search(r"The paper reports|paper, analytic", text), file
 
 
-def test_broker_document_names_every_option_limit_and_metric() -> None:
+def test_broker_document_names_every_option_and_limit() -> None:
     text = (ROOT / "docs" / "broker.md").read_text(encoding="utf-8")
     options = [option for action in parser()._actions for option in action.option_strings if option.startswith("--")]
-    metrics = [
-        f"{family.name}{'_total' * (family.type == 'counter')}"
-        for family in BrokerCollector(Broker(BrokerConfig())).collect()
-    ]
-    for name in (*options, *LIMITS, *KEYS, *metrics):
+    for name in (*options, *LIMITS, *KEYS):
         assert name in text or name == "--help", name
-    assert set(re.findall(r"`(brokerbed_[a-z_]+)`", text)) == set(metrics)
+
+
+def test_table_of_metrics_is_complete_with_their_labels(from_text: FromText) -> None:
+    scenario = from_text(MINIMAL + "topology: {tree: line, brokers: 2}\n").points[0]
+    collectors = (BrokerCollector(Broker(BrokerConfig())), RunCollector(scenario, Played()))
+    given = {
+        f"{family.name}{'_total' * (family.type == 'counter')}": list(getattr(family, "_labelnames", ()))
+        for collector in collectors
+        for family in collector.collect()
+    }
+    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(brokerbed_[a-z_]+)` \| ?([a-z, ]*?) ?\| \S", text, re.MULTILINE)
+    assert {name: re.findall("[a-z]+", labels) for name, labels in rows} == given
+    assert len(rows) == len(given) > 25
+    assert not [it for labels in given.values() for it in labels if it in ("client", "client_id", "session")]

@@ -1,0 +1,1 @@
+"""Images, compose files, and what Prometheus and Grafana are told; `dashboards.py` writes Grafana's dashboards."""

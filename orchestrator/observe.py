@@ -1,0 +1,101 @@
+"""What Prometheus sees of a run that goes on: its brokers, and beside them what theory says of it.
+
+Predictions are served on loopback while the run lasts. Rates are per wall second, as Prometheus measures them: those of
+the model times clock.speedup. Delays are not among them, as nothing that Prometheus can see measures them.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import isnan
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from analysis.predict import Prediction, predict
+from orchestrator import targets
+from orchestrator.grounds.base import Announce, Played
+from orchestrator.scenario import Scenario
+from orchestrator.scenario.units import NS_PER_S
+
+LOOPBACK = "127.0.0.1"
+
+
+@contextmanager
+def observed(scenario: Scenario, ground: str, root: Path, folder: Path, played: Played) -> Iterator[Announce]:
+    """The run in `folder`, below the run directory `root`, can be watched while this lasts."""
+    targets.clean()
+    registry = CollectorRegistry()
+    registry.register(RunCollector(scenario, played))
+    server, thread = start_http_server(0, LOOPBACK, registry)
+    run = "/".join([root.absolute().name, *folder.relative_to(root).parts])
+    labels = {"run": run, "scenario": scenario.name, "ground": ground}
+    its = targets.Targets(folder, labels, (LOOPBACK, server.server_port))
+    try:
+        yield its.write
+    finally:
+        its.remove()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class RunCollector(Collector):
+    def __init__(self, scenario: Scenario, played: Played) -> None:
+        self._clock = scenario.clock
+        self._played = played
+        self._predicted = [*predicted(predict(scenario))]  # it does not change while the run goes on
+
+    def collect(self) -> Iterator[Metric]:
+        speedup, warmup, measure = self._clock.speedup, self._clock.warmup, self._clock.measure
+        start_ns = self._played.start_ns
+        model_ns = 0.0 if start_ns is None else max(0.0, (time.time_ns() - start_ns) * speedup)
+        is_measured = warmup <= model_ns <= warmup + measure and start_ns is not None
+        measured_s = (model_ns - warmup) / speedup / NS_PER_S if is_measured else 0.0
+        for metric, text, value in (
+            ("brokerbed_run_speedup", "model seconds per wall second", speedup),
+            ("brokerbed_run_model_seconds", "model time since its beginning", model_ns / NS_PER_S),
+            ("brokerbed_run_measured_seconds", "wall time since the measured time began, while it lasts", measured_s),
+        ):
+            yield GaugeMetricFamily(metric, text, value=value)
+        yield from self._predicted
+
+
+def predicted(prediction: Prediction) -> Iterator[Metric]:
+    """What theory has no value for is left out."""
+    speedup = prediction.scenario.clock.speedup
+    rates = GaugeMetricFamily(
+        "brokerbed_predicted_messages_per_second", "over links, in wall time", labels=["metric", "link"]
+    )
+    entries = GaugeMetricFamily("brokerbed_predicted_entries", "of routing tables", labels=["metric", "broker"])
+    for row in prediction.rows:
+        if row.predicted is None:
+            continue
+        if row.metric.startswith("rate."):
+            rates.add_metric([row.metric, row.labels.get("link", "")], row.predicted * speedup)
+        elif row.metric.startswith("table."):
+            entries.add_metric([row.metric, row.labels.get("broker", "")], row.predicted)
+    waiting = GaugeMetricFamily("brokerbed_predicted_queue_messages", "waiting for clients", labels=["broker"])
+    for broker, value in _waiting(prediction).items():
+        waiting.add_metric([broker], value)
+    yield from (rates, entries, waiting)
+
+
+def _waiting(prediction: Prediction) -> Mapping[str, float]:
+    """How many messages wait at a broker for its subscribers on average: by Little's law rate x time, of every copy.
+
+    Brokers with a subscriber of whom theory does not know it are left out.
+    """
+    sessions = {it.at: it for way in prediction.ways for it in way.queues if it.stage == "session"}
+    found: dict[str, float] = {}
+    unknown = set[str]()
+    for subscriber in prediction.scenario.subscribers:
+        session = sessions.get(subscriber.id)
+        if session is None or isnan(session.response_s):
+            unknown.add(subscriber.broker)
+            continue
+        waiting = session.rate_per_s * session.response_s * prediction.scenario.copies
+        found[subscriber.broker] = found.get(subscriber.broker, 0.0) + waiting
+    return {broker: value for broker, value in found.items() if broker not in unknown}
