@@ -163,7 +163,7 @@ def run(
     _check_engines(engine or [])
     if engine and on != DOCKER:
         raise BadInputError("--engine is for containers: add --on docker")
-    page = _live_address(live_at) if live else None
+    page = _address(live_at) if live else None
     if live and on == VIRTUAL:
         raise BadInputError("--live: the virtual ground runs faster than anybody can watch; use --on local or docker")
     experiment = load(shipped.find(file))
@@ -353,37 +353,17 @@ def clean(engine: Engines = None) -> None:
         print("nothing was left behind")
 
 
-def _live_address(text: str) -> tuple[str, int]:
+def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > PORT_MAX:
-        raise BadInputError(f"--live-at: {text} is no HOST:PORT, like 127.0.0.1:8000")
-    return host.strip("[]"), int(port)
+    if host and port.isdigit() and int(port) <= PORT_MAX:
+        return host.strip("[]"), int(port)
+    raise BadInputError(f"--live-at: {text} is no HOST:PORT, like 127.0.0.1:8000")
 
 
 def _check_engines(urls: "Sequence[str]") -> None:
     for url in urls:
         if not url.startswith(("ssh://", "tcp://", "unix://")):
             raise BadInputError(f"--engine: {url} is no ssh://, tcp:// or unix:// address of a Docker engine")
-
-
-def _clean_docker(urls: "Sequence[str]") -> list[str]:
-    """Nothing where no engine answers, unless it was named."""
-    from orchestrator.grounds.engine import Engine
-    from orchestrator.grounds.engine import clean as clean_engine
-
-    found, wanted = list[str](), list[str | None](urls) or [None]
-    for url in wanted:
-        try:
-            engine = Engine(url)
-        except GroundError:
-            if url is not None:
-                raise
-            continue
-        try:
-            found += clean_engine(engine.client)
-        finally:
-            engine.close()
-    return found
 
 
 @app.command()

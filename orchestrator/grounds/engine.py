@@ -3,7 +3,7 @@
 import asyncio
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -102,6 +102,23 @@ def clean(client: docker.DockerClient) -> list[str]:
             with suppress(NotFound, APIError):
                 network.remove()
                 found.append(f"network {network.name}")
+    return found
+
+
+def clean_engines(urls: Sequence[str]) -> list[str]:
+    """The same at these engines, or at the usual one, if it answers."""
+    found, wanted = list[str](), list[str | None](urls) or [None]
+    for url in wanted:
+        try:
+            engine = Engine(url)
+        except GroundError:
+            if url is not None:
+                raise
+            continue
+        try:
+            found += clean(engine.client)
+        finally:
+            engine.close()
     return found
 
 
