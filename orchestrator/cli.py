@@ -344,9 +344,10 @@ def clean(engine: Engines = None) -> None:
     """
     from orchestrator import targets
     from orchestrator.grounds import journal
+    from orchestrator.grounds.engine import clean_engines
 
     _check_engines(engine or [])
-    ended = [*journal.clean(), *targets.clean(), *_clean_docker(engine or [])]
+    ended = [*journal.clean(), *targets.clean(), *clean_engines(engine or [])]
     for it in ended:
         print(f"ended {it}")
     if not ended:
