@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from analysis.windows import compared_ns
 from orchestrator.scenario.units import NS_PER_S
 
 WITH_ZERO = ("rate", "table")  # of which a log without a word says: none
+PORTION_ROWS = 15_000_000  # of a sweep's points together: sorts of many runs at once fill the heap
 COLUMNS = ("metric", "labels", "unit", "predicted", "measured", "ci_low", "ci_high", "relative_error", "verdict")
 
 
@@ -104,10 +105,26 @@ def analyse(
     all_ = list(found)
     with session(master, max(sum(run.rows for run in it.runs) for it in all_), verbose, archive) as spark:
         for finished in all_:
-            analysis = _analysis(Facts(Frames(spark, finished)))
-            spark.catalog.clearCache()
+            parts = []
+            for portion in portions(finished):
+                parts.append(_analysis(Facts(Frames(spark, portion))))
+                spark.catalog.clearCache()
+            points = tuple(point for part in parts for point in part.points)
+            analysis = Analysis(finished, points, tuple(it for part in parts for it in part.samples))
             write(analysis)
             yield analysis
+
+
+def portions(finished: Finished) -> Iterator[Finished]:
+    """Points of a sweep that are analysed together: many, as a job takes its time, and not too many for the memory."""
+    runs: list[Run] = []
+    for number in range(len(finished.experiment.points)):
+        more = finished.of_point(number)
+        if runs and sum(run.rows for run in (*runs, *more)) > PORTION_ROWS:
+            yield replace(finished, runs=tuple(runs))
+            runs = []
+        runs += more
+    yield replace(finished, runs=tuple(runs))
 
 
 def _analysis(facts: Facts) -> Analysis:
@@ -121,7 +138,7 @@ def _analysis(facts: Facts) -> Analysis:
         measured = measure(facts, timed, counted)
         invariants, assumptions, samples = judging.result(), auditing.result(), gathering.result()
     points = []
-    for number in range(len(finished.experiment.points)):
+    for number in sorted({run.point for run in finished.runs}):
         runs = tuple(finished.of_point(number))
         prediction = predict(runs[0].scenario)
         rows = tuple(

@@ -24,8 +24,10 @@ Rows = dict[tuple[int, str], dict[str, list[Any]]]  # by run and what it is: nam
 
 def gather(facts: Facts) -> list[Sample]:
     """Of the chosen points; of several seeds the first."""
-    chosen = chosen_points(facts.frames.finished.experiment.points)
-    runs = [facts.frames.finished.of_point(point)[0] for point in chosen]
+    finished = facts.frames.finished
+    runs = [its[0] for point in chosen_points(finished.experiment.points) if (its := finished.of_point(point))]
+    if not runs:
+        return []
     found: Rows = defaultdict(lambda: defaultdict(list))
     for run, what, name, key, value in _rows(facts, runs).collect():
         found[run, what][name].append((key, value))

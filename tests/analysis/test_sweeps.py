@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from analysis.jobs import analyse
+from analysis.runs import find
+from orchestrator.run import VIRTUAL, run
 from orchestrator.run_directory import is_finished
+from orchestrator.scenario import load
 from tests.analysis.commands import Commands, run_only
 from tests.broker.running import COMMAND, until
 
@@ -74,3 +78,22 @@ def test_killed_sweep_goes_on(spark: SparkSession, tmp_path: Path, capfd: pytest
     detail = (folder / "analysis/compared.csv").read_text().splitlines()
     assert detail[0].startswith("point,metric,labels,unit,predicted,measured")
     assert {line.split(",")[0] for line in detail[1:]} == {"0", "1", "2"}
+
+
+def test_points_that_are_analysed_in_portions_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each alone, if together they would be too many for the memory."""
+    file = tmp_path / "s.yaml"
+    file.write_text(TEXT.replace("2000s", "20s"))
+    found = find(run(load(file), VIRTUAL, None, 2, tmp_path / "runs", lambda _: None))
+    (whole,) = analyse.analyse([found])
+    monkeypatch.setattr(analyse, "PORTION_ROWS", 1)
+    assert [[it.point for it in portion.runs] for portion in analyse.portions(found)] == [[0, 0], [1, 1], [2, 2]]
+    (parts,) = analyse.analyse([found])
+    assert len(whole.points) == len(parts.points) == 3
+    for one, other in zip(whole.points, parts.points, strict=True):
+        assert [row.measured for row in one.rows] == pytest.approx([row.measured for row in other.rows])
+        assert one.invariants == other.invariants
+        assert [it.name for it in one.assumptions] == [it.name for it in other.assumptions]
+    assert (
+        json.loads((found.folder / "analysis" / "summary.json").read_text())["points"][2]["at"]["routing"] == "simple"
+    )
