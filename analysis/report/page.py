@@ -4,6 +4,7 @@ from pathlib import Path
 
 from analysis.report import figures, parts
 from analysis.report.chart import draw as draw_chart
+from analysis.report.curves import between
 from analysis.report.data import Point, Report
 from analysis.report.markup import Html, joined, tag
 from analysis.report.scales import number
@@ -126,7 +127,8 @@ def _single(point: Point) -> list[tuple[str, str, Html]]:
 
 
 def _sweep(report: Report) -> list[tuple[str, str, Html]]:
-    charts = [draw_chart(it) for it in figures.charts(report.points, report.experiment.name)]
+    predicted = between(report.folder / "scenario.yaml", report.points)
+    charts = [draw_chart(it) for it in figures.charts(report.points, report.experiment.name, predicted)]
     told = tag(
         "p", "Lines are predictions, marks are measurements with their 95% intervals; a ring means that they differ."
     )
