@@ -17,7 +17,6 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 WORDS = {AGREES: "Agrees with theory", DIFFERS: "Differs", INCONCLUSIVE: "Not enough data to tell"}
 UNFOLDED_MAX = 40  # brokers; the tables of more are long
 LISTED_MAX = 12  # peers and faults
-POINTS_TABLE_MAX = 6000  # rows; analysis/compared.csv has all of them
 
 
 def page(report: Report) -> str:
@@ -165,13 +164,7 @@ def _points(report: Report) -> Html:
             (figure(point.number), *at, Cell(f"{row.metric} {row.of}".strip()), *compared(row))
             for row in point.headline
         ]
-    note = Html("")
-    if len(lines) > POINTS_TABLE_MAX:
-        note = tag(
-            "p", f"The first {POINTS_TABLE_MAX:,} of {len(lines):,} rows; analysis/compared.csv has all of them."
-        )
-    columns = ("point", *keys, "metric", *COMPARED)
-    return joined((note, table("points-table", "Headline rows of every point", columns, lines[:POINTS_TABLE_MAX])))
+    return table("points-table", "Headline rows of every point", ("point", *keys, "metric", *COMPARED), lines)
 
 
 def _value(value: object) -> Cell:
