@@ -51,6 +51,8 @@ PAPERS = {  # the chart that comes first, and what it is in the paper
     "bouloukakis2017-fig7": ("delay.end_to_end", "Bouloukakis et al. 2017, Fig. 7"),
     "bouloukakis2017-fig11": ("delay.end_to_end", "Bouloukakis et al. 2017, Fig. 11"),
     "bouloukakis2017-fig12": ("delay.end_to_end", "Bouloukakis et al. 2017, Fig. 12"),
+    "bouloukakis2017-table3": ("delay.end_to_end", "Bouloukakis et al. 2017, Table 3"),
+    "bouloukakis2017-table3_metro": ("delay.end_to_end", "Bouloukakis et al. 2017, Table 3"),
 }
 Group = tuple[Any, ...]
 Between = dict[
