@@ -24,6 +24,8 @@ from orchestrator.grounds.base import Played
 from orchestrator.scenario import Scenario
 from orchestrator.topology import Tree
 
+PACKAGES = ("mqtt5", "numpy", "pyarrow", "pyspark", "uvloop")  # that a run and its figures may depend on
+
 
 def create(out: Path, name: str, ground: str, seed: int, scenario_file: str) -> Path:
     """A new directory for a run, and `latest` beside it that points to it."""
@@ -86,6 +88,7 @@ def describe(
         "version": version("brokerbed"),
         "commit": _commit(),
         "machine": {"system": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()},
+        "packages": {name: version(name) for name in PACKAGES},
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "wall_seconds": wall_s,
         "model_seconds": scenario.clock.measure / NS_PER_S,

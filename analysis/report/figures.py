@@ -51,8 +51,13 @@ PAPERS = {  # the chart that comes first, and what it is in the paper
     "bouloukakis2017-fig7": ("delay.end_to_end", "Bouloukakis et al. 2017, Fig. 7"),
     "bouloukakis2017-fig11": ("delay.end_to_end", "Bouloukakis et al. 2017, Fig. 11"),
     "bouloukakis2017-fig12": ("delay.end_to_end", "Bouloukakis et al. 2017, Fig. 12"),
+    "bouloukakis2017-table3": ("delay.end_to_end", "Bouloukakis et al. 2017, Table 3"),
+    "bouloukakis2017-table3_metro": ("delay.end_to_end", "Bouloukakis et al. 2017, Table 3"),
 }
 Group = tuple[Any, ...]
+Between = dict[
+    tuple[str, tuple[str, ...]], dict[Group, list[tuple[float, float]]]
+]  # of a row and curve: x and predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ def _told(key: str, value: object) -> str:
     return f"{'.'.join(key.split('.')[-2:])} = {'null' if value is None else value}"
 
 
-def charts(points: Sequence[Point], name: str) -> list[Chart]:
+def charts(points: Sequence[Point], name: str, between: Between | None = None) -> list[Chart]:
     """All headline rows that change from point to point; the paper's own figure first."""
     axes = axes_of(points)
     found: dict[str, list[Chart]] = {}
@@ -137,7 +142,7 @@ def charts(points: Sequence[Point], name: str) -> list[Chart]:
         values = {point.number: row for point in points for row in point.headline if (row.metric, row.labels) == key}
         if _is_worth_it(values.values()):
             titled = f"{title}, {' → '.join(key[1])}" if key[1] else title
-            found.setdefault(key[0], []).extend(_split(axes, values, titled, y_title))
+            found.setdefault(key[0], []).extend(_split(axes, values, titled, y_title, (between or {}).get(key)))
     for metric, (title, y_title) in SAVED.items():
         without, values = _saved(axes, metric)
         if values:
@@ -154,7 +159,10 @@ def _is_worth_it(rows: Iterable[Row]) -> bool:
     return len({(row.predicted, row.measured) for row in rows}) > 1
 
 
-def _split(axes: Axes, values: dict[int, Row], title: str, y_title: str) -> list[Chart]:
+def _split(
+    axes: Axes, values: dict[int, Row], title: str, y_title: str,
+    between: dict[Group, list[tuple[float, float]]] | None = None,
+) -> list[Chart]:  # fmt: skip
     """One chart, or if there are too many curves one for each value of the first thing that tells them apart."""
     if axes.x is None:
         return [_by_name(axes.points, values, title, y_title)]
@@ -163,19 +171,24 @@ def _split(axes: Axes, values: dict[int, Row], title: str, y_title: str) -> list
     for group in groups:
         part = _told(axes.others[0], group[0]) if len(groups) > STYLES and len(axes.others) > 1 else ""
         parts.setdefault(part, []).append(group)
-    return [
-        _chart(axes, f"{title}, {part}" if part else title, y_title,
-               [_curve(axes, groups[group], values, axes.name(group), place % STYLES)
-                for place, group in enumerate(its)])
-        for part, its in parts.items()
-    ]  # fmt: skip
+    made = []
+    for part, its in parts.items():
+        curves = [
+            _curve(axes, groups[group], values, axes.name(group), place % STYLES, (between or {}).get(group))
+            for place, group in enumerate(its)
+        ]
+        made.append(_chart(axes, f"{title}, {part}" if part else title, y_title, curves))
+    return made
 
 
 def _chart(axes: Axes, title: str, y_title: str, curves: Sequence[Curve], y_log: bool = False) -> Chart:
     assert axes.x is not None
+    return Chart(title, _axis(axes.x), y_title, curves, is_logarithmic(axes), y_log)
+
+
+def is_logarithmic(axes: Axes) -> bool:
     xs = [axes.place(point) for point in axes.points]
-    is_log = axes.x in LOGARITHMIC or (min(xs) > 0 and max(xs) / min(xs) >= LOGARITHMIC_FROM)
-    return Chart(title, _axis(axes.x), y_title, curves, is_log, y_log)
+    return min(xs) > 0 and (axes.x in LOGARITHMIC or max(xs) / min(xs) >= LOGARITHMIC_FROM)
 
 
 def _axis(key: str) -> str:
@@ -186,9 +199,12 @@ def _axis(key: str) -> str:
     return key + (", 1/s" if key.endswith("rate") else ", s" if key.endswith(("mean", "refresh")) else "")
 
 
-def _curve(axes: Axes, points: Sequence[Point], values: dict[int, Row], name: str, style: int) -> Curve:
+def _curve(
+    axes: Axes, points: Sequence[Point], values: dict[int, Row], name: str, style: int,
+    between: list[tuple[float, float]] | None = None,
+) -> Curve:  # fmt: skip
     known = [(axes.place(point), point, values[point.number]) for point in points if point.number in values]
-    line = [(x, row.predicted) for x, _, row in known if row.predicted is not None]
+    line = sorted({*((x, row.predicted) for x, _, row in known if row.predicted is not None), *(between or ())})
     dots = [
         Dot(x, row.measured, row.low, row.high, _title(point.at, row), row.verdict == DIFFERS)
         for x, point, row in known

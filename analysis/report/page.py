@@ -4,6 +4,7 @@ from pathlib import Path
 
 from analysis.report import figures, parts
 from analysis.report.chart import draw as draw_chart
+from analysis.report.curves import between
 from analysis.report.data import Point, Report
 from analysis.report.markup import Html, joined, tag
 from analysis.report.scales import number
@@ -13,10 +14,8 @@ from orchestrator.scenario.units import NS_PER_S
 
 HERE = Path(__file__).parent
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-WORDS = {AGREES: "Agrees with theory", DIFFERS: "Differs", INCONCLUSIVE: "Not enough data to tell"}
 UNFOLDED_MAX = 40  # brokers; the tables of more are long
 LISTED_MAX = 12  # peers and faults
-POINTS_TABLE_MAX = 6000  # rows; analysis/compared.csv has all of them
 
 
 def page(report: Report) -> str:
@@ -37,7 +36,7 @@ def page(report: Report) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("link", rel="icon", href="data:,"),
-        tag("title", f"{report.experiment.name}: {WORDS[report.verdict].lower()}"),
+        tag("title", f"{report.experiment.name}: {_word(report).lower()}"),
         tag("style", _file("style.css")),
     ]
     return f"<!DOCTYPE html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
@@ -55,11 +54,21 @@ def _header(report: Report) -> Html:
     verdict = report.verdict
     banner = tag(
         "div", tag("i", SIGNS[verdict], aria_hidden="true"),
-        tag("div", tag("p", WORDS[verdict], class_="word"), tag("p", *_reasons(report))),
+        tag("div", tag("p", _word(report), class_="word"), tag("p", *_reasons(report))),
         class_=f"banner {verdict}", role="status",
     )  # fmt: skip
     button = tag("button", "Light or dark", type="button", id="theme", hidden=True)
     return tag("header", tag("h1", report.experiment.name, button), banner, _warnings(report), _chips(report))
+
+
+def _word(report: Report) -> str:
+    if report.broken:
+        return "Differs from theory, and an invariant is broken" if report.count(DIFFERS) else "An invariant is broken"
+    if report.count(DIFFERS):
+        return "Differs from theory"
+    if report.count(None):
+        return "Theory has no prediction for all of it"
+    return "Not enough data to tell" if report.count(INCONCLUSIVE) else "Agrees with theory"
 
 
 def _reasons(report: Report) -> list[str]:
@@ -126,7 +135,8 @@ def _single(point: Point) -> list[tuple[str, str, Html]]:
 
 
 def _sweep(report: Report) -> list[tuple[str, str, Html]]:
-    charts = [draw_chart(it) for it in figures.charts(report.points, report.experiment.name)]
+    predicted = between(report.folder / "scenario.yaml", report.points)
+    charts = [draw_chart(it) for it in figures.charts(report.points, report.experiment.name, predicted)]
     told = tag(
         "p", "Lines are predictions, marks are measurements with their 95% intervals; a ring means that they differ."
     )
@@ -163,13 +173,7 @@ def _points(report: Report) -> Html:
             (figure(point.number), *at, Cell(f"{row.metric} {row.of}".strip()), *compared(row))
             for row in point.headline
         ]
-    note = Html("")
-    if len(lines) > POINTS_TABLE_MAX:
-        note = tag(
-            "p", f"The first {POINTS_TABLE_MAX:,} of {len(lines):,} rows; analysis/compared.csv has all of them."
-        )
-    columns = ("point", *keys, "metric", *COMPARED)
-    return joined((note, table("points-table", "Headline rows of every point", columns, lines[:POINTS_TABLE_MAX])))
+    return table("points-table", "Headline rows of every point", ("point", *keys, "metric", *COMPARED), lines)
 
 
 def _value(value: object) -> Cell:

@@ -118,19 +118,23 @@ def _offence(point: Point, it: dict[str, Any]) -> Html:
 
 
 def assumptions(points: Sequence[Point]) -> Html:
-    """Broken ones first; p-values where a test was made."""
+    """Doubtful ones first; of a sweep only those, as there are hundreds of tests at each point."""
     its = [(point, it) for point in points for it in point.told["assumptions"]]
-    its.sort(key=lambda pair: pair[1]["holds"])
+    doubtful = [(point, it) for point, it in its if not it["holds"]]
     several = len(points) > 1
+    held = f"{len(its) - len(doubtful):,} of {len(its):,}"
+    said = tag("p", f"{held} tests of what the models take for granted found nothing wrong.")
+    if several and not doubtful:
+        return said
+    shown = doubtful if several else doubtful + [(point, it) for point, it in its if it["holds"]]
     lines = [
-        (
-            Cell(it["name"]), Cell(str(it["at"])), *((Cell(point.at),) if several else ()), figure(it["p_value"]),
-            Cell(_trust(it["holds"])),
-        )
-        for point, it in its
+        (Cell(it["name"]), Cell(str(it["at"])), *((Cell(point.at),) if several else ()), figure(it["p_value"]),
+         Cell(_trust(it["holds"])))
+        for point, it in shown
     ]  # fmt: skip
     columns = ("assumption", "at", *(("point",) if several else ()), "p-value", "verdict")
-    return table("assumptions", "What the models take for granted, tested on the run", columns, lines)
+    caption = "Doubtful assumptions" if several else "Assumptions, tested on the run itself"
+    return joined((said, table("assumptions", caption, columns, lines)))
 
 
 def _trust(holds: bool) -> Html:

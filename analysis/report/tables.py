@@ -9,6 +9,7 @@ from analysis.report.scales import number
 from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
 
 FILTERED_FROM = 12  # rows; fewer are seen at a glance
+ROWS_MAX = 3000  # more make a page slow
 SIGNS = {AGREES: "✓", DIFFERS: "✕", INCONCLUSIVE: "?", None: "–"}
 COMPARED = ("predicted", "measured", "95% interval", "error", "verdict")
 
@@ -26,20 +27,25 @@ def figure(value: float | None) -> Cell:
 
 def table(name: str, caption: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Html:
     """`name` is its id on the page; a column is of numbers if its first row has one there."""
-    body = list(rows)
+    given = list(rows)
+    body = given[:ROWS_MAX]
     numeric = [cell.is_number for cell in body[0]] if body else [False] * len(columns)
     heads = [
         tag("th", tag("button", column, type="button"), scope="col", class_="number" if is_number else None)
         for column, is_number in zip(columns, numeric, strict=True)
     ]
     told = tag("caption", caption, " ", tag("span", f"{len(body):,} rows", class_="rows", aria_live="polite"))
+    note = Html("")
+    if len(given) > ROWS_MAX:
+        told_of = f"The first {ROWS_MAX:,} of {len(given):,} rows; the files in analysis/ have all of them."
+        note = tag("p", told_of, class_="small")
     lines = [tag("tr", *map(_cell, row)) for row in body]
     made = tag("table", told, tag("thead", tag("tr", *heads)), tag("tbody", *lines), id=name, class_="sorted")
     search = Html("")
     if len(body) >= FILTERED_FROM:
         entry = tag("input", type="search", id=f"{name}-filter", aria_controls=name, placeholder="b3, differs, …")
         search = tag("p", tag("label", "Filter ", entry), class_="filter")
-    return tag("div", search, tag("div", made, class_="wide", tabindex="0"), class_="block")
+    return tag("div", search, note, tag("div", made, class_="wide", tabindex="0"), class_="block")
 
 
 def _cell(cell: Cell) -> Html:

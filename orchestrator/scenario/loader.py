@@ -1,6 +1,6 @@
 """From a file on disk to an Experiment: read, apply the sweep, validate, resolve; or one ScenarioError."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -35,6 +35,18 @@ def load(path: Path) -> Experiment:
         at = {dotted: node.plain() for dotted, node in assignment.items()}
         points.append(_scenario(file, _assigned(file, base, assignment), at))
     return Experiment(file, points[0].name, True, tuple(points))
+
+
+def load_at(path: Path, points: Iterable[Mapping[str, str | float | None]]) -> list[Scenario]:
+    """The file's scenario with these values by dotted keys instead of its sweep; ScenarioError as from `load`."""
+    document = read_document(path)
+    assert isinstance(document.value, dict)
+    base = Node({key: node for key, node in document.value.items() if key != "sweep"}, document.line)
+    found = []
+    for at in points:
+        assignment = {dotted: Node(value, document.line) for dotted, value in at.items()}
+        found.append(_scenario(str(path), _assigned(str(path), base, assignment), at))
+    return found
 
 
 def schema() -> dict[str, Any]:

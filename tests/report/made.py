@@ -102,7 +102,16 @@ def _point(
         Invariant("no_acknowledged_message_lost", 10, len(offenders), offenders),
         Invariant("tables_right_at_end", 3, 0, ()),
     )
-    assumptions = (Assumption("stationary", "rate.total", 0.4, True),)
+    names = (
+        "publications are Poisson",
+        "subscriptions arrive as a Poisson process",
+        "load generators keep their rates",
+    )
+    assumptions = tuple(
+        Assumption(name, broker, 0.4 if broker != "b5" else 0.0001, broker != "b5")
+        for name in names
+        for broker in scenario.tree.names
+    )
     faults = tuple(
         Fault(number, place, what, struck * S, True, healed * S, healed * S)
         for place, (what, struck, healed) in enumerate((("cut b1-b3", 30, 40), ("crash b2", 60, 65)))

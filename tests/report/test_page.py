@@ -23,7 +23,7 @@ def test_faulted_run(tmp_path: Path) -> None:
     found = read(html)
     text = "".join(found.text)
     assert html.startswith('<!DOCTYPE html>\n<html lang="en">')
-    assert "Differs" in text
+    assert "An invariant is broken" in text
     assert "Invariants broken: no_acknowledged_message_lost." in text
     assert "p.7 is lost" in text
     assert "cut b1-b3" in text
@@ -61,6 +61,12 @@ def test_verdicts_at_the_top(tmp_path: Path) -> None:
     assert read_run(made(tmp_path / "b", FAULTED, doubled)).verdict == "differs"
     assert read_run(made(tmp_path / "c", FAULTED, detail_off)).verdict == "agrees"
     assert "Of 8 headline rows 7 agree, 1 differ." in written(tmp_path / "b")
+    assert [
+        html.split("<title>")[1].split("</title>")[0] for html in map(written, (tmp_path / "a", tmp_path / "b"))
+    ] == [
+        "faulted: agrees with theory",
+        "faulted: differs from theory",
+    ]
 
 
 def test_small_sweep(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from analysis.chosen import POINTS_MAX, chosen_peers, chosen_points, chosen_ways
 from analysis.predict import predict
+from analysis.report.curves import between
 from analysis.report.data import read
 from analysis.report.figures import axes_of, charts, quantity
 from analysis.report.markup import Html, tag
@@ -163,3 +164,23 @@ def test_saved_rate_is_the_difference_to_flooding(tmp_path: Path) -> None:
         [(rate["flooding", it] or 0) - (rate["identity", it] or 0) for it in (10, 100, 1000)]
     )
     assert rate["flooding", 10] == pytest.approx(60.0)  # six links, ten publications per second
+
+
+def test_curves_between_the_points(tmp_path: Path) -> None:
+    """On the way from 10 to 1000 subscriptions, evenly on the logarithmic axis; flooding sends 60/s at each place."""
+    report = read(made(tmp_path / "r", SMALL_SWEEP, exact))
+    found = between(report.folder / "scenario.yaml", report.points)
+    flooding = found["rate.notifications", ()]["flooding",]
+    assert [y for _, y in flooding] == pytest.approx([60.0] * len(flooding))
+    xs = [x for x, _ in flooding]
+    assert (xs[0], xs[-1]) == pytest.approx((10.0, 1000.0))
+    assert xs[1] / xs[0] == pytest.approx(xs[-1] / xs[-2])
+
+
+def test_no_curve_where_more_than_the_axis_changes(tmp_path: Path) -> None:
+    """What is published goes with the number of subscriptions here: between two points it is nobody's guess."""
+    points = "sweep: [{subscriptions.mean_active: 10, publications.rate: 1/s}, {subscriptions.mean_active: 20, publications.rate: 2/s}]"
+    text = SMALL_SWEEP[: SMALL_SWEEP.index("sweep:")] + points
+    report = read(made(tmp_path / "r", text))
+    assert axes_of(report.points).x == "subscriptions.mean_active"
+    assert between(report.folder / "scenario.yaml", report.points) == {}
