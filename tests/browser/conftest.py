@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 SCREENSHOTS = Path(__file__).parent / "screenshots"  # kept as artefacts
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(
+    scope="module"
+)  # it has an event loop in this thread while it is open, which tests elsewhere would mind
 def chromium() -> "Iterator[Browser]":
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     program = shutil.which("chromium")
@@ -43,7 +45,8 @@ class Viewer:
     def __init__(self, browser: "Browser") -> None:
         self._browser = browser
 
-    def open(self, file: Path, width: int = 1280, scheme: str = "light") -> Seen:
+    def open(self, file: Path | str, width: int = 1280, scheme: str = "light") -> Seen:
+        """A file, or a page at an address."""
         page = self._browser.new_page(
             viewport={"width": width, "height": 900},
             color_scheme=scheme,  # type: ignore[arg-type]
@@ -52,7 +55,7 @@ class Viewer:
         page.on("console", lambda message: seen.complaints.append(message.text))
         page.on("pageerror", lambda error: seen.complaints.append(str(error)))
         page.on("request", lambda request: seen.requests.append(request.url))
-        page.goto(file.as_uri())
+        page.goto(file if isinstance(file, str) else file.as_uri())
         return seen
 
 

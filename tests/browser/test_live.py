@@ -1,19 +1,19 @@
 """The live page in a real browser, while a run goes on: numbers change, a click crashes that broker, nothing leaves the machine."""
 
 import re
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
 
+from tests.browser.conftest import Seen, Viewer
 from tests.live.running import Watched, watched
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: chromium)")
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 SEEN_MS_MAX = 60_000
-ARTEFACTS = Path(__file__).parents[2] / "build" / "screenshots"
 LUMINANCE = (0.2126, 0.7152, 0.0722)
 CONTRAST_MIN = 4.5  # WCAG 2.1, AA
 
@@ -25,25 +25,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 @pytest.fixture(params=["light", "dark"])
-def page(run: Watched, request: pytest.FixtureRequest) -> Iterator[Page]:
+def seen(run: Watched, viewer: Viewer, request: pytest.FixtureRequest) -> Iterator[Seen]:
     """Opened; nothing was complained about, and nobody else was asked, when the test is over."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        opened = browser.new_page(color_scheme=request.param, viewport={"width": 1280, "height": 1000})
-        complaints: list[str] = []
-        asked: list[str] = []
-        opened.on("console", lambda it: complaints.append(it.text) if it.type in ("error", "warning") else None)
-        opened.on("pageerror", lambda it: complaints.append(str(it)))
-        opened.on("request", lambda it: asked.append(it.url))
-        opened.goto(run.address)
-        expect(opened.locator("#compared tbody tr")).to_have_count(4, timeout=SEEN_MS_MAX)
-        yield opened
-        browser.close()
-    assert complaints == []
-    assert {it for it in asked if not it.startswith((run.address.partition("/?")[0], "data:"))} == set()
+    it = viewer.open(run.address, scheme=request.param)
+    expect(it.page.locator("#compared tbody tr")).to_have_count(4, timeout=SEEN_MS_MAX)
+    yield it
+    it.page.close()
+    assert it.complaints == []
+    assert {url for url in it.requests if not url.startswith((run.address.partition("/?")[0], "data:"))} == set()
 
 
-def test_numbers_change(page: Page) -> None:
+@pytest.fixture
+def page(seen: Seen) -> "Page":
+    return seen.page
+
+
+def test_numbers_change(page: "Page") -> None:
     first = page.locator("#now").inner_text()
     assert re.fullmatch(r"(warming up, )?\d+ of 602 s of model time", first)
     expect(page.locator("#now")).not_to_have_text(first, timeout=SEEN_MS_MAX)
@@ -51,7 +48,9 @@ def test_numbers_change(page: Page) -> None:
     expect(measured).to_have_text(re.compile(r"\d"), timeout=SEEN_MS_MAX)
 
 
-def test_click_on_crash_crashes_that_broker_and_the_page_shows_it(page: Page) -> None:
+def test_click_on_crash_crashes_that_broker_and_the_page_shows_it(
+    page: "Page", seen: Seen, request: pytest.FixtureRequest
+) -> None:
     page.get_by_role("button", name=re.compile("^broker low,")).click()
     page.get_by_role("button", name="crash it now").click()
     expect(page.locator("#facts")).to_contain_text("crashed", timeout=SEEN_MS_MAX)
@@ -59,17 +58,12 @@ def test_click_on_crash_crashes_that_broker_and_the_page_shows_it(page: Page) ->
         timeout=SEEN_MS_MAX
     )
     expect(page.locator("#faults tbody tr").last).to_contain_text("crash low")
-    ARTEFACTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(
-        path=ARTEFACTS
-        / f"live-{page.evaluate('matchMedia(`(prefers-color-scheme: dark)`).matches ? `dark` : `light`')}.png",
-        full_page=True,
-    )
+    seen.shoot(f"live-{request.node.callspec.params['seen']}")
     page.get_by_role("button", name="repair it now").click()
     expect(page.locator("#facts")).to_contain_text("serving", timeout=SEEN_MS_MAX)
 
 
-def test_keyboard_is_enough(page: Page) -> None:
+def test_keyboard_is_enough(page: "Page") -> None:
     """Tab to a broker, Enter chooses it, Tab on to its button; a link is cut and repaired by the list."""
     page.get_by_role("button", name=re.compile("^broker left,")).focus()
     page.keyboard.press("Enter")
@@ -85,7 +79,7 @@ def test_keyboard_is_enough(page: Page) -> None:
     expect(page.locator("#facts")).to_contain_text("connected;", timeout=SEEN_MS_MAX)
 
 
-def test_what_can_be_pressed_has_a_name_and_text_has_contrast(page: Page) -> None:
+def test_what_can_be_pressed_has_a_name_and_text_has_contrast(page: "Page") -> None:
     page.get_by_role("button", name=re.compile("^broker left,")).click()
     unnamed = page.evaluate("""[...document.querySelectorAll('button, select, [role=button], [role=img], table')]
         .filter(it => !(it.getAttribute('aria-label') || it.textContent.trim() || it.labels?.length)).length""")
@@ -101,7 +95,7 @@ def test_what_can_be_pressed_has_a_name_and_text_has_contrast(page: Page) -> Non
     assert [pair for pair in pairs if contrast(*pair) < CONTRAST_MIN] == []
 
 
-def test_phone(page: Page) -> None:
+def test_phone(page: "Page") -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
