@@ -32,16 +32,16 @@ subscribers:
   - {{id: away, broker: b1, topic: t, on: {{mean: 1s}}, off: {{mean: 1h, law: deterministic}}}}
 limits: {{messages: 40, bytes: 1MB, policy: drop-oldest}}
 faults:
-  - {{at: 12s, pause: b1, for: 6s}}
-  - {{at: 22s, cut: [b0, b2], for: 60s}}
-  - {{at: 88s, crash: b1, for: 500s}}
+  - {{at: 84s, pause: b1, for: 18s}}
+  - {{at: 110s, cut: [b0, b2], for: 50s}}
+  - {{at: 164s, crash: b1, for: 400s}}
 """
 WHY = {  # what makes an alert fire, in the order of the faults
-    "BrokerLate": "b1 is stopped for 3 s of wall time",
-    "LinkDown": "the link of b2 is cut for 30 s",
+    "BrokerLate": "b1 is stopped for 9 s of wall time, which in 30 s is 9 s / 210 samples = 43 ms",
+    "LinkDown": "the link of b2 is cut for 25 s",
     "QueueFilling": "40 messages wait for a client that stays away",
     "MessagesLost": "and the oldest are dropped",
-    "BrokerDown": "b1 is killed",
+    "BrokerDown": "b1 is stopped, and later killed",
     "DivergesFromPrediction": "and what it sends is missing",
 }
 FIRE_S_MAX = 120.0
@@ -129,12 +129,18 @@ def test_predictions_are_those_of_the_model_per_wall_second(watched: Watched, tm
     assert watched.prometheus.value(query, time=watched.compared_s) == pytest.approx(rows["table.remote_entries"])
 
 
-def test_rates_are_near_their_predictions_before_anything_dies(watched: Watched) -> None:
-    """Roughly: for most of these 30 s a link was cut."""
-    query = 'run:brokerbed_messages:deviation_ratio{metric="rate.notifications"}'
-    deviation = watched.prometheus.value(query, time=watched.compared_s)
-    assert deviation is not None
-    assert abs(deviation) < 0.6
+def test_measured_rates_are_near_their_predictions_before_the_first_fault(watched: Watched) -> None:
+    """Within a quarter: in a run of 180 s without faults windows of 30 s were between 7% below and 5% above the prediction,
+    the whole of it 2% below. A speed-up of 2 that was forgotten, or taken twice, is far outside."""
+    model_s = watched.prometheus.value("brokerbed_run_model_seconds", time=watched.compared_s)
+    assert model_s is not None
+    assert model_s < 84
+    labels = '{metric="rate.notifications", link=""}'
+    predicted = watched.prometheus.value(f"brokerbed_predicted_messages_per_second{labels}", time=watched.compared_s)
+    measured = watched.prometheus.value(f"run:brokerbed_messages:rate30s{labels}", time=watched.compared_s)
+    assert predicted is not None
+    assert measured is not None
+    assert measured == pytest.approx(predicted, rel=0.25)
 
 
 def test_run_directory_lists_what_is_scraped(watched: Watched) -> None:
