@@ -155,6 +155,7 @@ def test_link_that_is_cut_one_way_carries_the_other(network: BrokerNetwork) -> N
 
 
 def test_interest_that_the_parent_does_not_know_of_is_under_way(network: BrokerNetwork) -> None:
+    network.wait_until_calm()  # clients of other tests have left, and their interest is withdrawn
     with client(network, "a") as subscriber:
         network.cut("a", "root")
         subscriber.subscribe("one", "two")
