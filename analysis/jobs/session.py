@@ -55,6 +55,7 @@ def session(
         "spark.driver.extraJavaOptions": _java_options(rows, archive),
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",  # two tasks for one run would write into one folder
+        "spark.buffer.pageSize": "4m",  # every sort and window has one at least: ten of Spark's 32 MB are too many
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.session.timeZone": "UTC",
