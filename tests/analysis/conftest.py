@@ -1,6 +1,7 @@
 """One Spark session for all tests of the analysis."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from pyspark.sql import SparkSession
@@ -30,6 +31,17 @@ def nothing_kept(spark: SparkSession) -> Iterator[None]:
     """What a module's tests have cached goes with them."""
     yield
     spark.catalog.clearCache()
+
+
+@pytest.fixture
+def one_java(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`analyse` uses this session, and does not end it."""
+
+    @contextmanager
+    def shared(*_: object, **__: object) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr("analysis.jobs.analyse.session", shared)
 
 
 @pytest.fixture(scope="session")

@@ -80,6 +80,7 @@ def test_killed_sweep_goes_on(spark: SparkSession, tmp_path: Path, capfd: pytest
     assert {line.split(",")[0] for line in detail[1:]} == {"0", "1", "2"}
 
 
+@pytest.mark.usefixtures("one_java")
 def test_points_that_are_analysed_in_portions_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each alone, if together they would be too many for the memory."""
     file = tmp_path / "s.yaml"
