@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -78,15 +79,22 @@ def session(
             if not is_local(master):
                 await_executors(spark, master)
             yield spark
-        except Py4JNetworkError as error:
-            raise SparkError(
-                "Spark's Java has died amidst the analysis, most likely for want of memory (-v shows what it said)"
-            ) from error
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, Py4JError, ConnectionError) as error:
+            if isinstance(error, Py4JNetworkError | ConnectionError) or _is_dead(spark):
+                raise SparkError(
+                    "Spark's Java has died amidst the analysis, most likely for want of memory (-v shows what it said)"
+                ) from error
             raise SparkError(f"Spark failed: {_cause(str(error))}") from error
         finally:
-            with suppress(Py4JError, OSError):  # if Java is no more there is nothing to stop
+            with suppress(Py4JError, OSError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # if Java is no more there is nothing to stop
                 spark.stop()
+
+
+def _is_dead(spark: SparkSession) -> bool:
+    """What is asked of a Java that is no more fails in many ways."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
 
 
 def _java_options(rows: int, archive: Path | None) -> str:

@@ -6,6 +6,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.analysis.real import simulate
 from tests.broker.running import COMMAND, until
 
@@ -31,19 +33,24 @@ def java_of(group: int) -> int | None:
     return None
 
 
-def test_java_that_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_work_s", [1.0, 2.0, 3.0, 4.0])
+def test_java_that_is_killed(tmp_path: Path, at_work_s: float) -> None:
+    """When it starts, or while it is at work: either way it is one sentence."""
     folder = simulate(tmp_path, TEXT)
     process = subprocess.Popen(
         [COMMAND, "analyse", folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
     )
     try:
         until(lambda: java_of(process.pid) is not None, "Spark's Java", WAIT_S)
-        time.sleep(3.0)  # so that it is at work, or at least starting: either way it is one sentence
-        os.kill(java_of(process.pid) or 0, signal.SIGKILL)
+        time.sleep(at_work_s)
+        java = java_of(process.pid)
+        assert java is not None
+        os.kill(java, signal.SIGKILL)
         out, errors = process.communicate(timeout=WAIT_S)
     finally:
         process.kill()
     assert process.returncode == 3, errors
     assert out == ""
+    assert len(errors.splitlines()) == 1, errors
     (line,) = errors.splitlines()
     assert line.startswith("brokerbed: Spark")
