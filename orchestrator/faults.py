@@ -114,6 +114,7 @@ class Faults:
         self._links = list(network.links.values())
         self._peers = peers
         self._open: dict[int, Strike] = {}  # those that are not healed yet
+        self._lasts_ns: dict[int, int] = {}  # of those whose effect was not seen yet
         self._number = count(1)
         self._looks: dict[tuple[Kind, int], Strike] = {}  # probes under way
         self._history: dict[int, dict[str, Any]] = {}  # what is noted, by the fault's number
@@ -135,18 +136,18 @@ class Faults:
             return
         if every is not None:
             clock.at(clock.now_ns + every(), self._strike, strike)
-        number = self._begin(fault, draws)
-        if number is not None:
-            clock.at(clock.now_ns + lasts(), self._heal, number)
+        self._begin(fault, draws, lasts)
 
-    def _begin(self, fault: Fault, draws: Any) -> int | None:
-        """Its number; None if there is nothing that it could strike."""
+    def _begin(self, fault: Fault, draws: Any, lasts: Demand | None = None) -> int | None:
+        """Its number; None if there is nothing that it could strike. It lasts from when its effect is seen."""
         struck_ns = self._clock.now_ns
         struck: Strike | None = getattr(self, f"_{fault.verb}")(fault, draws)
         if struck is None:
             return None
         number = next(self._number)
         self._open[number] = struck
+        if lasts is not None:
+            self._lasts_ns[number] = lasts()
         self._note(Kind.FAULT, number, struck, struck_ns)
         self._look(Kind.FAULT_CONFIRMED, number, struck)
         return number
@@ -222,6 +223,9 @@ class Faults:
             self._note(kind, number, struck, self._clock.now_ns)
         if is_seen or left == 0:
             del self._looks[kind, number]
+            lasts_ns = self._lasts_ns.pop(number, None)
+            if lasts_ns is not None:
+                self._clock.at(self._clock.now_ns + lasts_ns, self._heal, number)
         else:
             self._clock.at(self._clock.now_ns + self._probe_ns, self._probe, (kind, number, struck, left - 1))
 

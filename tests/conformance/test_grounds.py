@@ -173,3 +173,12 @@ def test_routing_and_refresh(play: Play) -> None:
     assert not [it for rows in done.rows.values() for it in rows if it["event"].startswith("link_")]
     done = play(text + "routing: identity\nrefresh: 2s\n")
     assert len(done.events("low", "link_refresh")) >= 4
+
+
+def test_fault_that_is_shorter_than_it_takes_to_strike_is_seen_all_the_same(play: Play) -> None:
+    """It lasts from when its effect is there: on docker a link is cut by a container that first has to start."""
+    done = play(tree() + PAIR + "faults: [{at: 3s, cut: [low, right], for: 10ms}]\n")
+    struck, seen, healed, over = done.fault_times_s("cut low-right")
+    assert struck <= seen < healed <= over
+    assert round(healed - seen, 6) >= 0.01
+    everything_arrived(done)
