@@ -101,6 +101,7 @@ def _java_options(rows: int, archive: Path | None) -> str:
     options = ["-Xlog:disable", "-Xlog:all=off"]  # an archive that does not fit is passed over in silence
     if rows <= SMALL_ROWS:
         options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        options += ["-XX:ReservedCodeCacheSize=240m"]  # with one compiler it has 48: several analyses fill that
     if archive is not None:
         options.append(f"-XX:ArchiveClassesAtExit={archive}")
     elif ARCHIVE.exists():
