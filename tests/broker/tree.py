@@ -18,6 +18,7 @@ from tests.overlay_examples import Counts, Crossing
 
 PORTS = 20_000, 32_000  # below those that Linux and others take for port 0 and for outgoing connections
 SENT, ENTRIES, QUEUED = "brokerbed_link_messages_total", "brokerbed_routing_entries", "brokerbed_session_queue_messages"
+CONNECTED = "brokerbed_link_connected"
 CHAIN = {"a": None, "b": "a", "c": "b"}
 
 
@@ -70,10 +71,15 @@ class Tree:
         return own if above is None else [*own, "--parent", f"127.0.0.1:{above}"]
 
     def kill(self, name: str) -> None:
-        """kill -9: it loses all it knew."""
+        """kill -9: it loses all it knew. Returns when its neighbours know, which tell it nothing from then on."""
         process = self.running.pop(name).process
         process.kill()
         process.communicate(timeout=WAIT_S)
+        for other in self.running:
+            until(partial(self._has_lost, other, name), f"that {other} notices the end of {name}")
+
+    def _has_lost(self, name: str, peer: str) -> bool:
+        return metric(self.running[name], CONNECTED, peer=peer) == 0
 
     def stop(self) -> None:
         for dial in self._dials.values():
