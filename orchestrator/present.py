@@ -44,15 +44,19 @@ def progress(what: str) -> Iterator[Callable[[float], None]]:
             task = bar.add_task(what, total=1.0)
             yield lambda part: bar.update(task, completed=part)
         return
-    begun = told = time.monotonic()
+    told = time.monotonic()
+    first: tuple[float, float] | None = None  # when it began, and what was done already: what came before says nothing
 
     def tell(part: float) -> None:
-        nonlocal told
+        nonlocal first, told
         now = time.monotonic()
-        if now - told >= PROGRESS_LINE_S and part > 0:
+        if first is None or part <= 0:
+            first = now, part
+        if part > 0 and now - told >= PROGRESS_LINE_S:
             told = now
-            left_s = (now - begun) * (1 - part) / part
-            out.print(f"{what}: {part:.0%}, about {left_s:.0f} s left")
+            begun, before = first
+            left = f", about {(now - begun) * (1 - part) / (part - before):.0f} s left" if part > before else ""
+            out.print(f"{what}: {part:.0%}{left}")
 
     yield tell
 

@@ -23,7 +23,7 @@ from analysis.predict import predict
 from broker.log_record import CLIENTS, RECORDS_FILE
 from broker.runtime.store import FILE as STORE_FILE
 from orchestrator import run_directory
-from orchestrator.grounds.base import Announce, Ground, GroundError, Place, Played, Progress
+from orchestrator.grounds.base import Announce, Ground, GroundError, Place, Played, Progress, Tell
 from orchestrator.grounds.local import LocalGround
 from orchestrator.grounds.real import Watcher
 from orchestrator.grounds.virtual import VirtualGround
@@ -63,13 +63,13 @@ def ground_of(name: str, engines: Sequence[str] = (), watcher: Watcher | None = 
     return LocalGround(watcher) if name == LOCAL else VirtualGround()
 
 
-def _watcher_of(task: Task, tell: Callable[[str], None]) -> Watcher | None:
+def _watcher_of(task: Task, tell: Tell) -> Watcher | None:
     if task.live is None:
         return None
     from orchestrator.live.server import live_page  # aiohttp takes a while to import
 
     rows = predict(task.scenario, detail=False).rows
-    predicted = {row.metric: row.predicted for row in rows if not row.labels}
+    predicted = {(row.metric, *row.labels.values()): row.predicted for row in rows if row.is_headline}
     return partial(live_page, predicted=predicted, host=task.live[0], port=task.live[1], tell=tell)
 
 
@@ -95,7 +95,7 @@ def run(
     out: Path,
     progress: Progress,
     spread: Spread | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Tell = lambda _: None,
     engines: Sequence[str] = (),
     live: tuple[str, int] | None = None,
 ) -> Path:
@@ -103,6 +103,8 @@ def run(
     points = [replace(point, seed=point.seed if seed is None else seed) for point in experiment.points]
     for point in points:
         ground_of(ground, engines).check(point)
+    with _ended_by_signals():
+        ground_of(ground, engines).prepare(tell)
     folder = None
     if experiment.is_sweep or seeds > 1:
         folder = run_directory.unfinished(out, experiment.name, ground, points[0].seed, experiment.file)
@@ -171,7 +173,7 @@ def _tasks(experiment: Experiment, ground: str, points: list[Scenario], seeds: i
     return tasks
 
 
-def _run_in_turn(tasks: list[Task], total: int, progress: Progress, tell: Callable[[str], None]) -> None:
+def _run_in_turn(tasks: list[Task], total: int, progress: Progress, tell: Tell) -> None:
     """Real processes have the machine for themselves."""
     for done, task in enumerate(tasks, total - len(tasks)):
         run_task(task, lambda part, done=done: progress((done + part) / total), tell)  # type: ignore[misc]
@@ -242,7 +244,7 @@ def _run_in_worker(task: Task) -> bool:
     return True
 
 
-def run_task(task: Task, progress: Progress = lambda _: None, tell: Callable[[str], None] = lambda _: None) -> None:
+def run_task(task: Task, progress: Progress = lambda _: None, tell: Tell = lambda _: None) -> None:
     scenario, folder = task.scenario, task.folder
     for part in ("log", "raw"):  # of a run that was interrupted or killed
         shutil.rmtree(folder / part, ignore_errors=True)
@@ -271,6 +273,25 @@ def _observed(task: Task, played: Played) -> "AbstractContextManager[Announce]":
 
 
 @contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP as Ctrl-C: what is under way is ended, and cleaned up."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    handlers = {number: signal.signal(number, end) for number in _heard() if number != signal.SIGINT}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _heard() -> list[signal.Signals]:
+    return [it for it in SIGNALS if it != signal.SIGHUP or signal.getsignal(it) != signal.SIG_IGN]
+
+
+@contextmanager
 def _on_signal(stop: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C is taken note of, so that it comes between two steps and never amidst the writing of a log.
 
@@ -282,8 +303,7 @@ def _on_signal(stop: Callable[[], None]) -> Iterator[None]:
         came.append(number)
         stop()
 
-    wanted = [it for it in SIGNALS if it != signal.SIGHUP or signal.getsignal(it) != signal.SIG_IGN]
-    handlers = {number: signal.signal(number, note) for number in wanted}
+    handlers = {number: signal.signal(number, note) for number in _heard()}
     if _Worker.is_stopped:  # it came before this run was ready for it
         stop()
     try:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from orchestrator.scenario import Scenario
 
 Progress = Callable[[float], None]  # the part that is done, 0 to 1
+Tell = Callable[[str], None]  # a line for who waits
 Announce = Callable[[Mapping[str, tuple[str, int]]], None]  # where the metrics of each broker are
 
 
@@ -51,6 +52,9 @@ class Ground(Protocol):
 
     def check(self, scenario: Scenario) -> None:
         """Raises GroundError if this machine cannot hold it. Nothing is begun."""
+
+    def prepare(self, tell: Tell) -> None:
+        """What is made once and stays, and may take minutes."""
 
     def play(self, scenario: Scenario, place: Place, progress: Progress) -> None:
         """From the first broker to the drain. Whatever happens, nothing is left running when it returns or raises."""

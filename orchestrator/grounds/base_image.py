@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -17,9 +17,7 @@ import docker
 from docker.models.images import Image
 from requests.exceptions import RequestException
 
-from orchestrator.grounds.base import GroundError
-
-Tell = Callable[[str], None]
+from orchestrator.grounds.base import GroundError, Tell
 
 GIVEN = "BROKERBED_BASE_IMAGE"
 ORDINARY = "python:3.12-slim-bookworm"

@@ -23,8 +23,8 @@ Ports = dict[str, Address]  # of a container, and where they are published
 class DockerHost:
     """The container of one broker, in one life after the other."""
 
-    def __init__(self, engine: Engine, name: str, ip: str, address: Address, metrics: Address, ports: Ports) -> None:
-        """`ip` is its own, on the run's network; `address` is for clients, `metrics` for us."""
+    def __init__(self, engine: Engine, name: str, ip: str, metrics: Address, ports: Ports) -> None:
+        """`ip` is its own, on the run's network; `metrics` is for us."""
         self.name = name
         self.is_up = False  # it is meant to run
         self.is_paused = False
@@ -33,7 +33,7 @@ class DockerHost:
         self.container: Container | None = None
         self.links: list[DockerLink] = []  # to its parent: what is cut there must be cut again in another life
         self.ip = ip
-        self.address = address
+        self.address = (ip, PORT)  # for clients
         self.ports = ports
         self.metrics = metrics
         self.said = Said()

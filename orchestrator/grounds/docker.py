@@ -18,13 +18,14 @@ from docker.types import EndpointConfig, Mount
 from broker.log_record import CLIENTS
 from orchestrator.grounds import image
 from orchestrator.grounds.attached import Attached, raw_socket
-from orchestrator.grounds.base import GroundError, Place
+from orchestrator.grounds.base import GroundError, Place, Tell
 from orchestrator.grounds.clients import ClientProcess
-from orchestrator.grounds.container import METRICS_PORT, PORT, DockerHost, DockerLink, Helper
+from orchestrator.grounds.container import METRICS_PORT, PORT, Address, DockerHost, DockerLink, Helper, Ports
 from orchestrator.grounds.engine import LABEL, THREADS, Engine, clean, labels_of
+from orchestrator.grounds.machine import CONTAINER_MB, check_memory
 from orchestrator.grounds.network import all_of, end_all, has_quality, look_until, qualities, said_by
 from orchestrator.grounds.processes import Said
-from orchestrator.grounds.real import RealGround, Watcher
+from orchestrator.grounds.real import RealGround, Watcher, parts_of
 from orchestrator.grounds.relay import Relay
 from orchestrator.grounds.settings import broker_toml, clients_options
 from orchestrator.grounds.sites import UID, Site, Sites, fetch, put
@@ -81,23 +82,25 @@ class DockerNetwork:
 
     def _host(self, name: str) -> DockerHost:
         site, sites = self._site_of[name], self._sites
-        ip = site.addresses.pop()
-        if sites.is_near:
-            return DockerHost(site.engine, name, ip, (ip, PORT), (ip, METRICS_PORT), {})
-        machine = sites.published_on(site)
-        ports = {f"{METRICS_PORT}/tcp": (machine, sites.port())}
-        address = ip, PORT
-        if not sites.is_one_network:
-            ports[f"{PORT}/tcp"] = (machine, sites.port())
-            if site is not sites.all[0]:  # where the clients are
-                address = ports[f"{PORT}/tcp"]
-        return DockerHost(site.engine, name, ip, address, ports[f"{METRICS_PORT}/tcp"], ports)
+        ip = site.address()
+        metrics, ports = (ip, METRICS_PORT), Ports()
+        if not sites.is_near:
+            machine = sites.published_on(site)
+            metrics = ports[f"{METRICS_PORT}/tcp"] = (machine, sites.port())
+            if not sites.is_one_network:
+                ports[f"{PORT}/tcp"] = (machine, sites.port())
+        host = DockerHost(site.engine, name, ip, metrics, ports)
+        host.address = self._address(host, sites.all[0])  # where the clients are
+        return host
+
+    def _address(self, host: DockerHost, seen_from: Site) -> Address:
+        if seen_from is self._site_of[host.name] or self._sites.is_one_network:
+            return host.ip, PORT
+        return host.ports[f"{PORT}/tcp"]
 
     async def _link(self, child: DockerHost, parent: DockerHost) -> None:
-        site, its = self._site_of[child.name], self._site_of[parent.name]
-        address = (parent.ip, PORT)
-        if site is not its and not self._sites.is_one_network:
-            address = parent.ports[f"{PORT}/tcp"]
+        site = self._site_of[child.name]
+        address = self._address(parent, site)
         helper = Helper(site.engine, self._tag, self._labels)
         link = self.links[child.name] = DockerLink(helper, child, parent, address)
         if has_quality(self._scenario, child.name, parent.name):
@@ -164,7 +167,7 @@ class DockerNetwork:
         files = {SCENARIO: self._place.scenario_file.read_bytes()}
         container = await self._create(
             site, ["clients.process", f"{DATA}/{SCENARIO}", *options], (f"clients-{part + 1}", CLIENTS),
-            site.addresses.pop(), files, mem_limit=CLIENTS_MEMORY, stdin_open=True,
+            site.address(), files, mem_limit=CLIENTS_MEMORY, stdin_open=True,
         )  # fmt: skip
         engine = site.engine
         stream = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
@@ -277,14 +280,14 @@ def _closing_on_error(engines: list[Engine]) -> Iterator[None]:
         raise
 
 
-def _image_on(engines: list[Engine]) -> str:
+def _image_on(engines: list[Engine], tell: Tell) -> str:
     """Made by the engine of this machine, if it has one, and copied: it takes minutes to make it."""
     try:
         maker, own = (usual := Engine()), [usual]
     except GroundError:
         maker, own = engines[0], []
     try:
-        tag = image.ensure(maker.client, lambda _: None)
+        tag = image.ensure(maker.client, tell)
         for engine in engines:
             image.copy(maker.client, engine.client, tag)
     finally:
@@ -298,12 +301,15 @@ class DockerGround(RealGround):
         """`engines`: their URLs; without any, the usual one of this machine."""
         super().__init__(watcher)
         self._urls = engines
+        if engines:
+            self.played.notes["engines"] = list(engines)
 
     def check(self, scenario: Scenario) -> None:
-        """Whether there are engines."""
-        del scenario
+        """Whether there are engines; whether this machine has the memory, if they are its own."""
         for engine in self._open():
             engine.close()
+        if not self._urls:
+            check_memory(scenario, parts_of(scenario), CONTAINER_MB)
 
     def _open(self) -> list[Engine]:
         opened: list[Engine] = []
@@ -313,10 +319,21 @@ class DockerGround(RealGround):
                 opened.append(Engine(url))  # noqa: PERF401 - what is open when one fails must be closed
         return opened
 
+    def prepare(self, tell: Tell) -> None:
+        engines = self._open()
+        try:
+            self._image(engines, tell)
+        finally:
+            for engine in engines:
+                engine.close()
+
+    def _image(self, engines: list[Engine], tell: Tell) -> str:
+        return _image_on(engines, tell) if self._urls else image.ensure(engines[0].client, tell)
+
     def network(self, scenario: Scenario, place: Place) -> DockerNetwork:
         engines = self._open()
         with _closing_on_error(engines):
             for engine in engines:
                 clean(engine.client)
-            tag = _image_on(engines) if self._urls else image.ensure(engines[0].client, lambda _: None)
+            tag = self._image(engines, lambda _: None)
         return DockerNetwork(scenario, place, tag, engines, not self._urls and engines[0].is_near)

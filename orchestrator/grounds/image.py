@@ -21,8 +21,8 @@ import docker
 from requests.exceptions import RequestException
 
 from orchestrator.grounds import base_image
-from orchestrator.grounds.base import GroundError
-from orchestrator.grounds.base_image import Inside, Tell
+from orchestrator.grounds.base import GroundError, Tell
+from orchestrator.grounds.base_image import Inside
 from orchestrator.grounds.engine import why
 
 ROOT = Path(__file__).parents[2]

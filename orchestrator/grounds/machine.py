@@ -8,25 +8,30 @@ from pathlib import Path
 from orchestrator.grounds.base import GroundError
 from orchestrator.scenario import Scenario
 
-BROKER_MB, CLIENTS_MB = 32, 120  # about what a process takes; measured, see docs/grounds.md
+BROKER_MB, CONTAINER_MB, CLIENTS_MB = 32, 36, 120  # about what they take; measured, see docs/grounds.md and docker.md
 HANDLES_PER_BROKER, HANDLES_OWN = 10, 200  # three pipes, two ports, up to five for the relay of its link
 
 
 def check_machine(scenario: Scenario, parts: int) -> None:
     """Raises GroundError if it cannot hold so many processes; `parts` of them have clients."""
+    check_memory(scenario, parts, BROKER_MB)
     brokers = len(scenario.tree.names)
-    needed_mb, free_mb = brokers * BROKER_MB + parts * CLIENTS_MB, _available_mb()
-    if free_mb is not None and needed_mb > free_mb:
-        raise GroundError(
-            f"{brokers} brokers as processes need about {needed_mb / 1000:.1f} GB of memory, and only"
-            f" {free_mb / 1000:.1f} GB are free: make the tree smaller, or run it --on virtual",
-            is_missing=True,
-        )
     needed, (_, most) = _handles(scenario, parts), resource.getrlimit(resource.RLIMIT_NOFILE)
     if most not in (resource.RLIM_INFINITY, -1) and needed > most:
         raise GroundError(
             f"{brokers} brokers and their clients need about {needed} open files per process, and {most} are allowed:"
             " raise the limit (ulimit -n)",
+            is_missing=True,
+        )
+
+
+def check_memory(scenario: Scenario, parts: int, broker_mb: int) -> None:
+    brokers = len(scenario.tree.names)
+    needed_mb, free_mb = brokers * broker_mb + parts * CLIENTS_MB, _available_mb()
+    if free_mb is not None and needed_mb > free_mb:
+        raise GroundError(
+            f"{brokers} running brokers need about {needed_mb / 1000:.1f} GB of memory, and only"
+            f" {free_mb / 1000:.1f} GB are free: make the tree smaller, or run it --on virtual",
             is_missing=True,
         )
 

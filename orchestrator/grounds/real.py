@@ -19,7 +19,7 @@ from clients.crowd import copies_of
 from clients.raw_log import append
 from clients.sockets import RealClock
 from orchestrator.faults import Faults, Host, Link
-from orchestrator.grounds.base import GroundError, Place, Played, Progress
+from orchestrator.grounds.base import GroundError, Place, Played, Progress, Tell
 from orchestrator.grounds.clients import ClientProcess, ClientProcesses, RemotePeer, RemoteSessions
 from orchestrator.grounds.network import all_of, end_all
 from orchestrator.grounds.processes import Said, complaints
@@ -120,16 +120,9 @@ class RealRun:
         assert self._faults is not None
         return self._faults
 
-    async def clients_state(self) -> dict[str, Any]:
-        """For people: how many of a peer's copies are connected, and what waits in their own queues."""
-        peers: dict[str, dict[str, Any]] = {}
-        for told in await self._clients.ask_all("queues"):
-            for name, is_on, queue in told:
-                found = peers.setdefault(name, {"peer": name, "copies": 0, "connected": 0, "queue": 0})
-                found["copies"] += 1
-                found["connected"] += is_on
-                found["queue"] += queue
-        return {"peers": sorted(peers.values(), key=lambda it: str(it["peer"]))}
+    async def peers(self, since_ns: int) -> list[dict[str, Any]]:
+        """Every copy of every peer, as the clients' processes tell of them."""
+        return [it for told in await self._clients.ask_all("peers", since_ns=since_ns) for it in told]
 
     def clients_at(self, broker: str) -> Iterable[RemoteSessions]:
         return [RemoteSessions(broker, self._clients, self.hosts[broker].changed_s)]
@@ -145,7 +138,7 @@ class RealRun:
         start_ns = time.time_ns() + round(START_S * NS_PER_S)
         self._played.start_ns, self._played.has_begun = start_ns, True
         self.clock.start(start_ns)
-        await self._clients.ask_all("begin", start_ns=start_ns)
+        await self._clients.ask_all("begin", start_ns=start_ns, is_watched=self._watcher is not None)
         peers = [*self.scenario.publishers, *self.scenario.subscribers]
         remote = [RemotePeer(copy, self._clients) for peer in peers for copy in copies_of(self.scenario, peer)]
         self._faults = Faults(self, remote, round(PROBE_S * NS_PER_S * self.clock.speedup))
@@ -163,7 +156,7 @@ class RealRun:
                 await process.process.wait()
         finally:
             append(self._place.raw / CLIENTS, self._parts + 1, self.client_log)
-        self._played.notes = {
+        self._played.notes |= {
             "brokers_up_s": up_s,
             "clients": late,
             "held": held,
@@ -276,6 +269,9 @@ class RealGround(ABC):
 
     @abstractmethod
     def check(self, scenario: Scenario) -> None:
+        """See base.Ground."""
+
+    def prepare(self, tell: Tell) -> None:  # noqa: B027 - most have nothing to prepare
         """See base.Ground."""
 
     def play(self, scenario: Scenario, place: Place, progress: Progress) -> None:

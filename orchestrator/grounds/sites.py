@@ -31,6 +31,7 @@ from orchestrator.grounds.network import all_of
 SUBNETS = [f"10.{second}.{third}.0/22" for second in (213, 214, 215) for third in range(0, 256, 4)]
 PORTS = range(20_000, 32_000)  # to be published; below those that systems give to clients
 OTHERS = 100  # addresses that are left to the engine: a swarm has an endpoint of its own in each network, on each node
+ADDRESSES = 2**10 - 3 - OTHERS  # of a /22 that are ours; the first and the last have a meaning, one is the gateway's
 UID = 10001  # of what runs in containers, where it is not the orchestrator's user
 REMOVE_TRIES, REMOVE_S = 20, 0.5  # a swarm takes a while to see that nobody uses a network any more
 
@@ -44,6 +45,15 @@ class Site:
     network: Any
     gateway: str
     addresses: list[str]  # that are free
+
+    def address(self) -> str:
+        if not self.addresses:
+            raise GroundError(
+                f"a network has addresses for {ADDRESSES} brokers and processes of clients, and this run needs more:"
+                " make the tree smaller, share it out with --engine, or run it --on virtual",
+                is_missing=True,
+            )
+        return self.addresses.pop()
 
 
 class Sites:

@@ -1,7 +1,7 @@
 """The virtual ground: broker cores on a simulated network and clock."""
 
 from clients.raw_log import writer
-from orchestrator.grounds.base import Place, Played, Progress
+from orchestrator.grounds.base import Place, Played, Progress, Tell
 from orchestrator.scenario import Scenario
 from orchestrator.simulator.simulation import Simulation
 
@@ -14,6 +14,9 @@ class VirtualGround:
 
     def check(self, scenario: Scenario) -> None:
         """Whatever fits into memory, which is hard to tell before."""
+
+    def prepare(self, tell: Tell) -> None:
+        """Nothing."""
 
     def play(self, scenario: Scenario, place: Place, progress: Progress) -> None:
         simulation = self._simulation = Simulation(scenario, writer(place.raw))

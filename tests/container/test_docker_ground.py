@@ -136,6 +136,18 @@ def test_without_an_engine(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
+def test_image_that_cannot_be_made_leaves_no_run_directory(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(TEXT)
+    command = ("run", tmp_path / "s.yaml", "--on", "docker", "--no-analyse", "--out", tmp_path / "runs", "--json")
+    process = brokerbed(*command, BROKERBED_BASE_IMAGE="brokerbed-none:here")
+    out, errors = process.communicate(timeout=END_S_MAX)
+    assert (process.returncode, out) == (3, "")
+    (line,) = errors.splitlines()
+    assert "BROKERBED_BASE_IMAGE is brokerbed-none:here, which is neither here nor can it be pulled" in line
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.docker
 def test_link_that_cannot_be_cut_ends_the_run(
     tmp_path: Path, engine: docker.DockerClient, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

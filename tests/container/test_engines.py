@@ -1,5 +1,6 @@
 """`--engine`: brokers on the engines of several machines, by ssh and tcp, and on a swarm; an engine that is stopped."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -75,6 +76,8 @@ def test_brokers_on_two_engines_one_of_them_by_ssh(
     with other.client() as client, meanwhile(lambda: look(client)):
         done = play("docker", tmp_path, TEXT, engines=[HERE, other.ssh])
     assert seen == {"right", "low"}
+    told = json.loads((done.folder / "run.json").read_text(encoding="utf-8"))
+    assert told["testbed"]["engines"] == [HERE, other.ssh]
     everything_arrived(done)
     assert sorted(done.rows) == ["clients", "left", "low", "right", "top"]
     for fault in FAULTS:
@@ -161,6 +164,17 @@ def test_links_that_are_slow_are_refused(tmp_path: Path, other: OtherEngine) -> 
     _, errors = process.communicate(timeout=END_S_MAX)
     (line,) = errors.splitlines()
     assert (process.returncode, "leave out `links`" in line) == (1, True)
+
+
+def test_tree_with_more_brokers_than_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the 1022 hosts of a /22 one is the gateway; 1019 are left out here, so that there are two for four brokers."""
+    monkeypatch.setattr(sites, "OTHERS", 1019)
+    client = docker.from_env()
+    with pytest.raises(GroundError, match="a network has addresses for 921 brokers and processes of clients"):
+        play("docker", tmp_path, TEXT)
+    assert not containers(client, os.getpid())
+    assert not networks(client, os.getpid())
+    client.close()
 
 
 def test_no_address_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def test_too_few_open_files_are_noticed_before_anything_starts(tmp_path: Path) -
 def test_tree_that_does_not_fit_into_memory_is_refused_before_anything_starts(tmp_path: Path) -> None:
     with run(tmp_path, CALM.replace("brokers: 3", "brokers: 100000")) as command:
         told = sole_error(command.end(), 3)
-    assert told.startswith("100000 brokers as processes need about 3200")
+    assert told.startswith("100000 running brokers need about 3200")
     assert "--on virtual" in told
     assert not (tmp_path / "runs").exists()
 
