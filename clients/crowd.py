@@ -12,8 +12,9 @@ from broker.laws import sampler
 from broker.log_record import Kind, Log
 from broker.values import Message
 from clients.session import Client, Clock
+from clients.sight import Sight
 from clients.stage import CLASS, Notes, Stage, identity, payload_of
-from clients.workload import Change, Law, Share, arrivals, churn, on_off, publications, shares_of, stream
+from clients.workload import Change, Law, Share, churn, messages, on_off, publications, shares_of, stream
 from orchestrator.scenario.format import Peer, Publisher, Subscriber
 from orchestrator.scenario.model import Scenario, class_topic
 
@@ -58,6 +59,13 @@ class Crowd:
         """What is subscribed at time zero is so a little before."""
         for pool in self.pools:
             pool.populate()
+
+    def watch(self) -> None:
+        """From now on subscribing peers remember what they have seen."""
+        publishers = {it.id: it for peer in self.scenario.publishers for it in copies_of(self.scenario, peer)}
+        for peer in self.peers:
+            if isinstance(peer, SubscribingPeer):
+                peer.sight = Sight(self.clock, self.scenario.seed, publishers)
 
     def begin(self) -> None:
         """At time zero, or a little before."""
@@ -238,8 +246,12 @@ class PublishingPeer(ConnectedPeer):
 
     def begin(self) -> None:
         super().begin()
-        times = arrivals([self._rate_per_s], stream(self.crowd.scenario.seed, "messages", self.peer.id))
-        self.crowd.each(times, self._make)
+        self.crowd.each(messages(self.crowd.scenario.seed, self.peer.id, self._rate_per_s), self._make)
+
+    @property
+    def sent(self) -> int:
+        """The number of the last message that has left its own queue."""
+        return self._number - len(self.stage)
 
     def switched(self, is_on: bool) -> None:
         self.stage.switch(is_on)
@@ -273,6 +285,7 @@ class SubscribingPeer(ConnectedPeer):
         self.stage.switch(True)
         self._work = self.stage.put if demand is not None else self._processed
         self._notes: dict[tuple[bytes, str, int], Notes] = {}  # by publisher, topic and QoS
+        self.sight: Sight | None = None  # if somebody watches
 
     def _received(self, topic: str, payload: bytes, qos: int) -> None:
         known = identity(payload)
@@ -289,6 +302,8 @@ class SubscribingPeer(ConnectedPeer):
     def _processed(self, item: Any) -> None:
         notes, number, size = item
         notes.add(PROCESSED, number, size)
+        if self.sight is not None:
+            self.sight.note(notes.publisher, number)
 
 
 def _churn_shares(scenario: Scenario, position: int) -> list[Share]:

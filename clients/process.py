@@ -20,9 +20,10 @@ from typing import Any
 import uvloop
 
 from broker.log_record import Log
-from clients.crowd import Crowd
+from clients.crowd import Crowd, PublishingPeer, SubscribingPeer
 from clients.raw_log import append
 from clients.session import Client
+from clients.sight import Sight
 from clients.sockets import Line, RealClock
 from orchestrator.scenario import Scenario, load
 
@@ -73,9 +74,11 @@ class Clients:
         while not all(client.is_settled for client in self._crowd.clients):  # noqa: ASYNC110
             await asyncio.sleep(SETTLE_S)
 
-    async def begin(self, start_ns: int) -> None:
+    async def begin(self, start_ns: int, is_watched: bool) -> None:
         """At this wall time, which is to come."""
         self._clock.start(start_ns)
+        if is_watched:
+            self._crowd.watch()
         self._crowd.begin()
 
     async def keep_off(self, peers: list[str], is_kept_off: bool) -> None:
@@ -102,17 +105,23 @@ class Clients:
         size = self._crowd.scenario.payload_bytes + PACKET_BYTES
         return sum(client.held for client in self._crowd.clients) + unsent // size
 
-    async def queues(self) -> list[tuple[str, bool, int]]:
-        """Of each peer the name that its copies share, whether it is connected, and what waits in its own queue."""
-        copies = self._crowd.scenario.copies
+    async def peers(self, since_ns: int) -> list[dict[str, Any]]:
+        """For who watches; from now on messages that were made before `since_ns` have no delay.
+
+        `queue` is a peer's own; of publishers the last number `sent`; of subscribers what they have `seen` of each
+        publisher: last number, how many, seconds of delay of all together.
+        """
+        for it in self._crowd.peers:
+            if isinstance(it, SubscribingPeer) and it.sight is not None:
+                it.sight.since_ns = since_ns
         return [
-            (
-                it.peer.id.rsplit(".", 1)[0] if copies > 1 else it.peer.id,
-                it.client.is_connected,
-                len(it.stage) + it.client.under_way,
-            )
+            {
+                "id": it.peer.id, "connected": it.client.is_connected, "queue": len(it.stage) + it.client.under_way,
+                "sent": it.sent if isinstance(it, PublishingPeer) else None,
+                "seen": _seen(it.sight) if isinstance(it, SubscribingPeer) and it.sight is not None else {},
+            }
             for it in self._crowd.peers
-        ]
+        ]  # fmt: skip
 
     async def stop(self) -> None:
         """The measured time is over."""
@@ -127,6 +136,10 @@ class Clients:
             "mean_s": clock.late_ns / 1e9 / max(1, clock.done),
             "max_s": clock.late_ns_max / 1e9,
         }
+
+
+def _seen(sight: Sight) -> dict[str, tuple[int, int, float]]:
+    return {name: (it.number, it.count, it.delay_ns / 1e9) for name, it in sight.of.items()}
 
 
 class _Input(asyncio.StreamReaderProtocol):

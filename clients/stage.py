@@ -71,14 +71,14 @@ class Notes:
     A message's identity, publisher and number, is in its payload. Names are looked up once.
     """
 
-    __slots__ = ("_client_id", "_clock", "_log", "_names", "_publisher", "_qos", "_topic")
+    __slots__ = ("_client_id", "_clock", "_log", "_names", "_qos", "_topic", "publisher")
 
     def __init__(self, clock: Clock, log: Log | None, client_id: str, topic: str, publisher: str, qos: int) -> None:
         self._clock = clock
         self._log = log
         self._client_id = client_id
         self._topic = topic
-        self._publisher = publisher
+        self.publisher = publisher
         self._qos = qos
         self._names: tuple[int, int, int] | None = None
 
@@ -87,7 +87,7 @@ class Notes:
         if log is None:
             return
         if self._names is None:
-            self._names = log.number(self._client_id), log.number(self._topic), log.number(self._publisher)
+            self._names = log.number(self._client_id), log.number(self._topic), log.number(self.publisher)
         subject, topic, origin = self._names
         log.records += PACK(
             self._clock.now_ns, number, origin, subject, topic, -1, size, 1, kind, self._qos, 0, 0

@@ -140,6 +140,11 @@ def arrivals(rates_per_s: list[float], draws: Random) -> Iterator[tuple[int, int
         yield round(time), which
 
 
+def messages(seed: int, publisher: str, rate_per_s: float) -> Iterator[tuple[int, int]]:
+    """When a publishing peer makes its messages."""
+    return arrivals([rate_per_s], stream(seed, "messages", publisher))
+
+
 def _one_of(classes: "range | tuple[int, ...]", draws: Random) -> int:
     return classes[int(draws.random() * len(classes))]
 

@@ -137,7 +137,9 @@ def run(
     live: Annotated[
         bool, typer.Option("--live", help="Serve a page that shows the run, and lets you strike it.")
     ] = False,
-    live_at: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where; port 0: a free one.")] = "127.0.0.1:0",
+    live_at: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The same, there (port 0: a free one), not on 127.0.0.1:0.")
+    ] = None,
     no_analyse: Annotated[bool, typer.Option("--no-analyse", help="Only run; print the run directory.")] = False,
     as_json: Json = False,
     detail: Detail = False,
@@ -163,8 +165,8 @@ def run(
     _check_engines(engine or [])
     if engine and on != DOCKER:
         raise BadInputError("--engine is for containers: add --on docker")
-    page = _address(live_at) if live else None
-    if live and on == VIRTUAL:
+    page = _address(live_at or "127.0.0.1:0") if live or live_at else None
+    if page and on == VIRTUAL:
         raise BadInputError("--live: the virtual ground runs faster than anybody can watch; use --on local or docker")
     experiment = load(shipped.find(file))
     if not no_analyse:

@@ -44,6 +44,7 @@ SAVED = {
 }
 PAPERS = {  # the chart that comes first, and what it is in the paper
     "muehl2009-fig3": ("table.remote_entries", "Mühl et al. 2009, Fig. 3"),
+    "muehl2009-fig3_measured": ("table.remote_entries", "Mühl et al. 2009, Fig. 3"),
     "muehl2009-fig4": ("rate.notifications", "Mühl et al. 2009, Fig. 4"),
     "muehl2009-fig5": ("rate.control", "Mühl et al. 2009, Fig. 5"),
     "muehl2009-fig6": ("saved rate.total", "Mühl et al. 2009, Fig. 6"),

@@ -95,11 +95,11 @@ def _warnings(report: Report) -> Html:
 
 
 def _chips(report: Report) -> Html:
-    scenario, run = report.points[0].scenario, report.run
-    seeds = f"{scenario.seed}" if report.seeds == 1 else f"{report.seeds} seeds from {run['seed']}"
+    run = report.run
+    seed = str(run["seed"])
     told = [
         ("ground", str(run["ground"])),
-        ("seed", str(run["seed"]) if report.seeds == 1 else seeds),
+        ("seed", seed if report.seeds == 1 else f"{report.seeds} seeds from {seed}"),
         ("brokers", _range([len(point.scenario.tree) for point in report.points])),
         ("routing", ", ".join(dict.fromkeys(point.scenario.routing for point in report.points))),
         (
@@ -209,7 +209,8 @@ def _on_off(peer: object) -> str:
 def _repeat(report: Report) -> Html:
     run, machine = report.run, report.run.get("machine", {})
     seeds = f" --seeds {report.seeds}" if report.seeds > 1 else ""
-    command = f"brokerbed run scenario.yaml --on {run['ground']} --seed {run['seed']}{seeds}"
+    engines = "".join(f" --engine {url}" for url in run.get("testbed", {}).get("engines", ()))
+    command = f"brokerbed run scenario.yaml --on {run['ground']} --seed {run['seed']}{seeds}{engines}"
     packages = ", ".join(f"{name} {version}" for name, version in run.get("packages", {}).items())
     told = [
         ("seed", str(run["seed"])),

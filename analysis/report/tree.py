@@ -1,72 +1,18 @@
-"""A drawing of the tree: links as wide as their traffic, brokers coloured by the size of their tables. Pure.
-
-Levels are rows if the tree is wide. If it is deep, they are columns, read like a winding road: to the right, then back.
-"""
+"""A drawing of the tree: links as wide as their traffic, brokers coloured by the size of their tables. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from analysis.report.data import Point
 from analysis.report.markup import Html, joined, tag
 from analysis.report.scales import number
+from orchestrator.drawing import Layout, layout
 from orchestrator.topology import Tree
 
 DRAWN_MAX = 1000  # brokers; of more nothing could be seen
 WIDTH, SMALL = 960.0, 560.0  # of a drawing alone, and of one among others
-EDGE = 26.0
+RADIUS_MAX = 13.0
 STEPS = 6  # colours of tables
-WIDEST = 11.0  # link, in pixels
 THINNEST = 0.8
-COLUMNS_MAX = 24  # levels side by side before the road turns
-NAMED_MAX = 4  # side by side, or names would cover links
-LABEL_PX = 30.0  # a broker's name needs so much room
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    places: list[tuple[float, float]]
-    height: float
-    room: float  # between brokers, where it is least
-    widest_link: float
-    has_names: bool
-
-    @property
-    def radius(self) -> float:
-        return max(3.0, min(13.0, self.room * 0.3))
-
-
-def layout(tree: Tree, width: float = WIDTH) -> Layout:
-    levels = list(zip(tree.level_starts, [*tree.level_starts[1:], len(tree)], strict=True))
-    widest = max(stop - start for start, stop in levels)
-    return _rows(levels, widest, width) if widest >= len(levels) else _columns(levels, widest, width)
-
-
-def _rows(levels: list[tuple[int, int]], widest: int, width: float) -> Layout:
-    room = (width - 2 * EDGE) / widest
-    step = max(56.0, min(92.0, room * 0.9))
-    places = [
-        (EDGE + (width - 2 * EDGE) * (it - start + 0.5) / (stop - start), EDGE + level * step)
-        for level, (start, stop) in enumerate(levels)
-        for it in range(start, stop)
-    ]
-    return Layout(places, 2 * EDGE + step * (len(levels) - 1) + 8, room, min(WIDEST, room * 0.5), room >= LABEL_PX)
-
-
-def _columns(levels: list[tuple[int, int]], widest: int, width: float) -> Layout:
-    columns = min(len(levels), COLUMNS_MAX)
-    across = (width - 2 * EDGE) / max(1, columns - 1)
-    down = min(46.0, max(24.0, across))
-    strip = down * widest + (22.0 if widest > 1 else 12.0)
-    places = []
-    for level, (start, stop) in enumerate(levels):
-        turn, column = divmod(level, columns)
-        x = EDGE + across * (columns - 1 - column if turn % 2 else column)
-        top, high = EDGE + turn * strip, down * widest
-        places += [(x, top + high * (it - start + 0.5) / (stop - start)) for it in range(start, stop)]
-    height = 2 * EDGE + strip * -(-len(levels) // columns)
-    return Layout(
-        places, height, min(across, down), min(WIDEST, down * 0.22), across >= LABEL_PX and widest <= NAMED_MAX
-    )
 
 
 def draw(point: Point, width: float = WIDTH) -> Html:
@@ -130,13 +76,15 @@ def _broker(
     name, (x, y) = tree.names[it], made.places[it]
     size, was_struck = sizes[name], name in struck
     told = f"{name}: {number(size)} entries" + (", was struck" if was_struck else "")
-    parts = [tag("title", told), tag("circle", cx=x, cy=y, r=made.radius, class_=f"broker q{step_of(size, largest)}")]
+    radius = made.radius(RADIUS_MAX)
+    parts = [tag("title", told), tag("circle", cx=x, cy=y, r=radius, class_=f"broker q{step_of(size, largest)}")]
     if was_struck:
-        parts.append(tag("circle", cx=x, cy=y, r=made.radius + 4, class_="off"))
+        radius += 4
+        parts.append(tag("circle", cx=x, cy=y, r=radius, class_="off"))
     if made.has_names:
         letters = int((made.room - 4) / 5.6)
         shown = name if len(name) <= letters else f"{name[: letters - 1]}…"
-        parts.append(tag("text", shown, x=x, y=y + made.radius + 12, class_="label mid"))
+        parts.append(tag("text", shown, x=x, y=y + radius + 12, class_="label mid"))
     return tag("g", *parts)
 
 

@@ -6,13 +6,15 @@ sees every message, and this only counters.
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from analysis.chosen import chosen_ways
 from broker.values import NS_PER_S
 from orchestrator.grounds import watch
 from orchestrator.grounds.real import RealRun
+from orchestrator.live import peers
 
 PERIOD_S = 1.0
 NOTIFICATIONS, CONTROL = ("notification",), ("subscribe", "unsubscribe")
@@ -22,22 +24,24 @@ SHOWN = {
     "rate.notifications": "notifications",
     "rate.control": "control",
 }  # of the headline metrics those that can be told from counters
+DELAY = "delay.end_to_end"
+Predicted = Mapping[tuple[str, ...], float | None]  # by metric and the values of its labels
 
 
 @dataclass
 class Average:
-    """Over model time."""
+    """Over model time, or over messages."""
 
     total: float = 0.0
-    time_s: float = 0.0
+    weight: float = 0.0
 
-    def add(self, amount: float, time_s: float) -> None:
+    def add(self, amount: float, weight: float) -> None:
         self.total += amount
-        self.time_s += time_s
+        self.weight += weight
 
     @property
     def value(self) -> float | None:
-        return self.total / self.time_s if self.time_s else None
+        return self.total / self.weight if self.weight else None
 
 
 @dataclass
@@ -75,12 +79,15 @@ def grown(
 class Feed:
     """Of one run. `look` is called again and again; `told` is what was seen last, for JSON."""
 
-    def __init__(self, run: RealRun, predicted: Mapping[str, float | None]) -> None:
+    def __init__(self, run: RealRun, predicted: Predicted) -> None:
         self._run = run
         self._predicted = predicted
         self._looks: dict[str, BrokerLook] = {}
         self._at_s: float | None = None
         self._averages = {it: Average() for it in SHOWN.values()}
+        self._delays = {way: Average() for way in chosen_ways(run.scenario)}
+        self._since_ns = 0  # what a fault may have held was made before
+        self._delayed: dict[peers.Way, tuple[int, float]] = {}  # when it was last asked
         self._rates: dict[str, list[float]] = {}  # by child: notifications up and down, all the rest
         self.told: dict[str, Any] = {}
 
@@ -88,18 +95,22 @@ class Feed:
         run = self._run
         names = [name for name, host in run.hosts.items() if host.serving]
         found = await asyncio.gather(*(watch.scrape(run.hosts[name].metrics) for name in names))
-        clients = await run.clients_state()
+        if not run.faults.is_quiet:
+            self._since_ns = run.clock.now_ns
+        clients = await run.peers(self._since_ns)
         at_s = time.monotonic()
         looks = {
             name: BrokerLook.of(samples) for name, samples in zip(names, found, strict=True) if samples is not None
         }
         if self._at_s is not None:
-            self._count(looks, (at_s - self._at_s) * run.clock.speedup)
+            self._count(looks, peers.delays(run.scenario, clients), (at_s - self._at_s) * run.clock.speedup)
         self._looks |= looks
         self._at_s = at_s
         self.told = self._told(clients)
 
-    def _count(self, looks: Mapping[str, BrokerLook], passed_s: float) -> None:
+    def _count(
+        self, looks: Mapping[str, BrokerLook], delayed: dict[peers.Way, tuple[int, float]], passed_s: float
+    ) -> None:
         rates: dict[str, list[float]] = {child: [0.0, 0.0, 0.0] for child in self._run.links}
         sums = dict.fromkeys(self._averages, 0.0)
         for name, look in looks.items():
@@ -118,6 +129,10 @@ class Feed:
         if self._run.clock.now_ns - passed_s * NS_PER_S >= self._run.scenario.clock.warmup and self._is_whole(looks):
             for name, average in self._averages.items():
                 average.add(sums[name], passed_s)
+            for way, delay in self._delays.items():
+                (count, total_s), (count_before, before_s) = (it.get(way, (0, 0.0)) for it in (delayed, self._delayed))
+                delay.add(total_s - before_s, count - count_before)
+        self._delayed = delayed
 
     def _is_parent(self, name: str, peer: str) -> bool:
         link = self._run.links.get(name)
@@ -127,7 +142,7 @@ class Feed:
         """Faults are no part of what is compared; here only their time itself is left out."""
         return len(looks) == len(self._run.hosts) and self._run.faults.is_quiet
 
-    def _told(self, clients: Mapping[str, Any]) -> dict[str, Any]:
+    def _told(self, clients: list[dict[str, Any]]) -> dict[str, Any]:
         run = self._run
         clock = run.scenario.clock
         return {
@@ -143,12 +158,16 @@ class Feed:
                 for child, link in run.links.items()
             },
             "compared": [
-                {"metric": metric, "predicted": self._predicted.get(metric), "measured": self._averages[name].value}
-                for metric, name in SHOWN.items()
+                *(self._compared(self._averages[name], metric) for metric, name in SHOWN.items()),
+                *(self._compared(average, DELAY, *way) for way, average in self._delays.items()),
             ],
-            "peers": list(clients["peers"]),
+            "peers": peers.table(run.scenario, clients),
             "faults": run.faults.history_as_json(),
         }  # fmt: skip
+
+    def _compared(self, measured: Average, metric: str, *of: str) -> dict[str, Any]:
+        predicted = self._predicted.get((metric, *of))
+        return {"metric": metric, "of": " → ".join(of), "predicted": predicted, "measured": measured.value}
 
     def _broker(self, name: str) -> dict[str, Any]:
         host, look = self._run.hosts[name], self._looks.get(name, BrokerLook())
@@ -159,26 +178,3 @@ class Feed:
             "state": state, "local": look.local, "remote": look.remote, "queue": look.queue,
             "connections": look.connections,
         }  # fmt: skip
-
-
-def positions(parents: Mapping[str, str | None]) -> dict[str, tuple[float, float]]:
-    """Where brokers are drawn: from 0 to 1 from left to right and from the root down. Leaves are evenly spread."""
-    children: dict[str | None, list[str]] = {}
-    for name, parent in parents.items():
-        children.setdefault(parent, []).append(name)
-    order, left = list[str](), [*reversed(children[None])]
-    depth = dict.fromkeys(children[None], 0)
-    while left:
-        name = left.pop()
-        order.append(name)
-        for child in children.get(name, []):
-            depth[child] = depth[name] + 1
-        left += reversed(children.get(name, []))
-    leaves: Sequence[str] = [name for name in order if name not in children]
-    across = {name: (number + 0.5) / len(leaves) for number, name in enumerate(leaves)}
-    for name in reversed(order):
-        if name in children:
-            below = [across[child] for child in children[name]]
-            across[name] = sum(below) / len(below)
-    deepest = max(1, *depth.values())
-    return {name: (across[name], depth[name] / deepest) for name in parents}

@@ -7,21 +7,23 @@ import asyncio
 import hmac
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
-from orchestrator.grounds.base import GroundError
+from orchestrator.drawing import layout
+from orchestrator.grounds.base import GroundError, Tell
 from orchestrator.grounds.network import end_all
 from orchestrator.grounds.real import RealRun
-from orchestrator.live.feed import PERIOD_S, Feed, positions
+from orchestrator.live.feed import PERIOD_S, Feed, Predicted
 
 PAGE = Path(__file__).parent / "page"
 FILES = {"/": "index.html", "/live.css": "live.css", "/live.js": "live.js"}
 REQUEST_BYTES_MAX = 4096
+WIDTH, RADIUS_MAX = 960.0, 22.0  # of the drawing, and of a broker, which is also a button
 CLOSE_S = 1.0  # for streams to end when the run does
 VERBS = ("crash", "pause", "cut", "disconnect")
 POLICY = "default-src 'self'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
@@ -30,7 +32,7 @@ POLICY = "default-src 'self'; img-src data:; base-uri 'none'; frame-ancestors 'n
 class Live:
     """One run's page, for as long as it is open."""
 
-    def __init__(self, run: RealRun, predicted: Mapping[str, float | None]) -> None:
+    def __init__(self, run: RealRun, predicted: Predicted) -> None:
         self._run = run
         self._feed = Feed(run, predicted)
         self._token = secrets.token_urlsafe(16)
@@ -68,10 +70,13 @@ class Live:
     async def _tree(self, _: web.Request) -> web.Response:
         scenario = self._run.scenario
         parents = dict.fromkeys(scenario.tree.names) | dict(scenario.tree.links)
+        made = layout(scenario.tree, WIDTH)
         peers = sorted({it.id for it in (*scenario.publishers, *scenario.subscribers)})
         return web.json_response({
             "scenario": scenario.name, "routing": scenario.routing, "seed": scenario.seed,
-            "speedup": scenario.clock.speedup, "parents": parents, "positions": positions(parents), "peers": peers,
+            "speedup": scenario.clock.speedup, "parents": parents, "peers": peers,
+            "places": dict(zip(scenario.tree.names, made.places, strict=True)), "size": [WIDTH, made.height],
+            "radius": made.radius(RADIUS_MAX), "widest_link": made.widest_link, "has_names": made.has_names,
         })  # fmt: skip
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
@@ -133,9 +138,7 @@ def _refused(why: str) -> web.Response:
 
 
 @asynccontextmanager
-async def live_page(
-    run: RealRun, predicted: Mapping[str, float | None], host: str, port: int, tell: Callable[[str], None]
-) -> AsyncIterator[None]:
+async def live_page(run: RealRun, predicted: Predicted, host: str, port: int, tell: Tell) -> AsyncIterator[None]:
     """Serves it; GroundError if the address cannot be had."""
     live = Live(run, predicted)
     runner = web.AppRunner(live.app, access_log=None, shutdown_timeout=CLOSE_S)

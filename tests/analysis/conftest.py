@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from analysis.jobs.session import session
+from tests.analysis.commands import Commands
 from tests.analysis.frames import Small
 from tests.analysis.real import Real, real_run
 
@@ -42,6 +43,12 @@ def one_java(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
         yield spark
 
     monkeypatch.setattr("analysis.jobs.analyse.session", shared)
+
+
+@pytest.fixture
+def command(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> Commands:
+    """`brokerbed ...` with this session."""
+    return Commands(spark, capfd)
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-from pyspark.sql import SparkSession
-
 from tests.analysis.commands import Commands
 from tests.local.campaign import fire
 
@@ -19,11 +16,6 @@ subscriptions: {mean_active: 10, lifetime: {mean: 5s}}
 publications: {rate: 10/s}
 tolerance: 5%
 """
-
-
-@pytest.fixture
-def command(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> Commands:
-    return Commands(spark, capfd)
 
 
 def test_qos_1_under_fire(command: Commands, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from analysis.jobs import analyse
 from analysis.runs import find
@@ -47,12 +46,11 @@ def killed_after_the_first_point(folder: Path) -> Path:
     return (folder / "runs/latest").resolve()
 
 
-def test_killed_sweep_goes_on(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_killed_sweep_goes_on(command: Commands, tmp_path: Path) -> None:
     folder = killed_after_the_first_point(tmp_path)
     assert not is_finished(folder)
     assert is_finished(folder / "points/0")
     assert not is_finished(folder / "points/1")
-    command = Commands(spark, capfd)
     assert command("analyse", folder).code == 2  # not yet
     before = {it: it.stat().st_mtime_ns for it in (folder / "points/0").rglob("*")}
     assert run_only(tmp_path, TEXT).resolve() == folder

@@ -9,7 +9,6 @@ from xml.etree import ElementTree as ET
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
-from pyspark.sql import SparkSession
 
 from broker.core.overlay import Overlay
 from tests.analysis.commands import PAIR, SHORT, Commands, Said, run_only
@@ -19,11 +18,6 @@ HEADLINE = [
     "rate.control", "rate.total",
 ]  # fmt: skip
 DROPPED = 0.05  # of the control messages
-
-
-@pytest.fixture
-def command(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> Commands:
-    return Commands(spark, capfd)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.live.feed import Average, BrokerLook, grown, positions
+from orchestrator.live.feed import Average, BrokerLook, grown
 
 
 def test_counters_grow_and_begin_anew_with_their_broker() -> None:
@@ -33,17 +33,3 @@ def test_look_takes_what_it_shows_from_the_metrics() -> None:
         ("brokerbed_messages_under_way", {"broker": "a"}, 13.0),
     ])  # fmt: skip
     assert look == BrokerLook(3.0, 5.0, 7.0, 2.0, {("root", "subscribe"): 11.0})
-
-
-def test_leaves_are_spread_evenly_and_parents_are_above_their_children() -> None:
-    """Three leaves: c, d and b, in the order of a walk."""
-    placed = positions({"root": None, "a": "root", "b": "root", "c": "a", "d": "a"})
-    assert placed["c"] == pytest.approx((1 / 6, 1.0))
-    assert placed["d"] == pytest.approx((1 / 2, 1.0))
-    assert placed["b"] == pytest.approx((5 / 6, 0.5))
-    assert placed["a"] == pytest.approx((1 / 3, 0.5))
-    assert placed["root"] == pytest.approx((7 / 12, 0.0))
-
-
-def test_one_broker_alone_has_a_place() -> None:
-    assert positions({"alone": None}) == {"alone": (0.5, 0.0)}

@@ -1,5 +1,6 @@
 """report.html as a file: what is on it, that it is well formed, that what users wrote stays text."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,11 @@ def test_command_writes_and_names_the_file(tmp_path: Path, capsys: pytest.Captur
     assert dispatch(["report", str(folder)]) == 0
     assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
     assert (folder / "report.html").stat().st_size > 10_000
+
+
+def test_engines_are_part_of_the_command_that_repeats_a_run(tmp_path: Path) -> None:
+    folder = made(tmp_path / "r", FAULTED)
+    told = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    told |= {"ground": "docker", "testbed": {"engines": ["ssh://one", "tcp://two:2375"]}}
+    (folder / "run.json").write_text(json.dumps(told), encoding="utf-8")
+    assert "--on docker --seed 1 --engine ssh://one --engine tcp://two:2375" in "".join(read(written(folder)).text)

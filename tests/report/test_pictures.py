@@ -11,8 +11,9 @@ from analysis.report.data import read
 from analysis.report.figures import axes_of, charts, quantity
 from analysis.report.markup import Html, tag
 from analysis.report.scales import Scale, linear_ticks, log_ticks, number, on_axis, scale
-from analysis.report.tree import layout, sizes_of, traffic_of
+from analysis.report.tree import RADIUS_MAX, WIDTH, sizes_of, traffic_of
 from analysis.series import connected, longer_than
+from orchestrator.drawing import layout
 from orchestrator.scenario import load
 from tests.report.made import FAULTED, SMALL_SWEEP, SWEEP, exact, made
 
@@ -92,7 +93,7 @@ def test_tree_of_seven_is_drawn_by_levels(tmp_path: Path) -> None:
     """Levels of one, two and four: each broker stands above the middle of its children."""
     (tmp_path / "s.yaml").write_text(FAULTED)
     (scenario,) = load(tmp_path / "s.yaml").points
-    places = layout(scenario.tree).places
+    places = layout(scenario.tree, WIDTH).places
     assert [y for _, y in places] == [places[0][1]] + [places[1][1]] * 2 + [places[3][1]] * 4
     assert places[1][0] == pytest.approx((places[3][0] + places[4][0]) / 2)
     assert places[0][0] == pytest.approx((places[1][0] + places[2][0]) / 2)
@@ -102,11 +103,11 @@ def test_trees_of_127_brokers_have_a_place_for_each(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SWEEP)
     points = load(tmp_path / "s.yaml").points
     for scenario in points[::20]:
-        made_ = layout(scenario.tree)
+        made_ = layout(scenario.tree, WIDTH)
         assert len(set(made_.places)) == 127
         assert all(0 < x < 960 and 0 < y < made_.height < 1000 for x, y in made_.places)
         nearest = min(abs(x - a) + abs(y - b) for x, y in made_.places for a, b in made_.places if (x, y) != (a, b))
-        assert nearest >= 2 * made_.radius
+        assert nearest >= 2 * made_.radius(RADIUS_MAX)
 
 
 def test_points_of_a_large_sweep_that_are_drawn(tmp_path: Path) -> None:

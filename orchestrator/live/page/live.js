@@ -2,12 +2,12 @@
 "use strict";
 
 const TOKEN = new URLSearchParams(location.search).get("token") || "";
-const NAMES = { "table.remote_entries": "remote entries", "table.local_entries": "local entries", "rate.notifications": "notifications / s", "rate.control": "control messages / s" };
+const NAMES = { "table.remote_entries": "remote entries", "table.local_entries": "local entries", "rate.notifications": "notifications / s", "rate.control": "control messages / s", "delay.end_to_end": "mean delay (s)" };
 const HISTORY = 300; // seconds that sparklines show
 const TAB_STOPS_MAX = 40; // brokers that Tab walks through; beyond, the list does
 const SVG = "http://www.w3.org/2000/svg";
 const $ = (id) => document.getElementById(id);
-let tree = null, state = null, chosen = null;
+let tree = null, state = null, chosen = null, isOver = false;
 const nodes = {}, lines = {}, series = {};
 
 function make(tag, attributes = {}, parent = null, text = null) {
@@ -38,27 +38,21 @@ async function act(path, body) {
 // -- the drawing ------------------------------------------------------------------------------------------------------
 
 function draw() {
-  const names = Object.keys(tree.positions);
-  const rows = new Set(names.map((name) => tree.positions[name][1])).size;
-  const inRow = {};
-  for (const name of names) inRow[tree.positions[name][1]] = (inRow[tree.positions[name][1]] || 0) + 1;
-  const radius = Math.max(5, Math.min(22, 420 / Math.max(...Object.values(inRow)), 300 / rows));
-  const height = Math.max(120, Math.min(90, 900 / rows) * (rows - 1) + 4 * radius + 30);
-  const place = (name) => [tree.positions[name][0] * 960 + 20, tree.positions[name][1] * (height - 4 * radius - 20) + 2 * radius];
-  const svg = make("svg", { viewBox: `0 0 1000 ${height}`, role: "group", "aria-label": "the tree of brokers" }, $("drawing"));
+  const names = Object.keys(tree.places), { radius, size: [width, height] } = tree;
+  const svg = make("svg", { viewBox: `0 0 ${width} ${height + 12}`, role: "group", "aria-label": "the tree of brokers" }, $("drawing"));
   const isWalked = names.length <= TAB_STOPS_MAX;
   for (const [child, parent] of Object.entries(tree.parents)) {
     if (parent === null) continue;
-    const [x1, y1] = place(child), [x2, y2] = place(parent);
+    const [x1, y1] = tree.places[child], [x2, y2] = tree.places[parent];
     lines[child] = { line: make("line", { x1, y1, x2, y2, class: "link", "stroke-width": 1 }, svg) };
     const hit = lines[child].hit = make("line", { x1, y1, x2, y2, class: "hit", "stroke-width": 16, role: "button" }, svg);
     pickable(hit, `link ${child}`, isWalked);
   }
   for (const name of names) {
-    const [x, y] = place(name);
+    const [x, y] = tree.places[name];
     const group = make("g", { class: "broker", role: "button", transform: `translate(${x} ${y})` }, svg);
     nodes[name] = { group, circle: make("circle", { r: radius }, group), title: make("title", {}, group) };
-    if (radius >= 10) make("text", { y: radius + 15 }, group, name);
+    if (tree.has_names) make("text", { y: radius + 15 }, group, name);
     pickable(group, `broker ${name}`, isWalked);
   }
   make("span", {}, $("legend"), "remote entries: 0");
@@ -89,7 +83,7 @@ function showTree() {
   const fastest = Math.max(1e-9, ...rates);
   for (const [child, it] of Object.entries(state.links)) {
     const { line, hit } = lines[child];
-    line.setAttribute("stroke-width", (1 + 9 * Math.sqrt(sum(it.rates) / fastest)).toFixed(1));
+    line.setAttribute("stroke-width", (1 + (tree.widest_link - 1) * Math.sqrt(sum(it.rates) / fastest)).toFixed(1));
     line.setAttribute("class", it.connected && !it.cut ? "link" : "link down");
     hit.setAttribute("class", `hit${chosen === `link ${child}` ? " picked" : ""}`);
     hit.setAttribute("aria-label", `link ${child} to ${tree.parents[child]}, ${it.cut ? "cut" : it.connected ? "connected" : "not connected"}, ${shown(sum(it.rates))} messages per second`);
@@ -127,6 +121,12 @@ function panel() {
   }
   const repair = make("button", { type: "button", class: "repair", id: "repair" }, place, "repair it now");
   repair.addEventListener("click", () => { for (const it of openFaults()) act("/heal", { number: it.number }); });
+  if (isOver) disable();
+}
+
+// There is nothing left to strike.
+function disable() {
+  for (const it of document.querySelectorAll("button")) it.disabled = true;
 }
 
 function openFaults() {
@@ -190,13 +190,14 @@ function row(table, key, cells, numeric) {
 
 function showCompared() {
   for (const it of state.compared) {
-    const cells = row("compared", it.metric, 5, [1, 2, 3]);
+    const name = `${NAMES[it.metric]} ${it.of}`.trim();
+    const cells = row("compared", name, 5, [1, 2, 3]);
     const error = it.measured === null || !it.predicted ? null : it.measured / it.predicted - 1;
-    cells[0].textContent = NAMES[it.metric];
+    cells[0].textContent = name;
     cells[1].textContent = shown(it.predicted);
     cells[2].textContent = shown(it.measured);
     cells[3].textContent = error === null ? "–" : `${error >= 0 ? "+" : "−"}${Math.abs(100 * error).toFixed(1)}%`;
-    spark(cells[4], remember(it.metric, error), `error of ${NAMES[it.metric]} so far`, 0);
+    spark(cells[4], remember(name, error), `error of ${name} so far`, 0);
   }
 }
 
@@ -256,7 +257,12 @@ async function begin() {
   const events = new EventSource(`/events?token=${encodeURIComponent(TOKEN)}`);
   events.onmessage = (event) => { state = JSON.parse(event.data); show(); };
   events.onerror = () => { $("now").textContent = "no connection to the run"; };
-  events.addEventListener("over", () => { events.close(); $("now").textContent = "the measured time is over; the run goes on with the analysis"; });
+  events.addEventListener("over", () => {
+    events.close();
+    isOver = true;
+    disable();
+    $("now").textContent = "the measured time is over; the run goes on with the analysis";
+  });
 }
 
 begin();

@@ -1,0 +1,53 @@
+"""What subscribing peers have seen: delays by hand, and against what a simulated run logs."""
+
+from itertools import islice
+
+import pytest
+
+from clients.sight import Seen, Sight
+from clients.workload import messages
+from orchestrator.scenario.format import Publisher
+
+
+class Watch:
+    now_ns = 0
+
+    def at(self, *_: object) -> None:
+        raise AssertionError
+
+
+def test_delays_are_from_when_each_message_was_made() -> None:
+    """Made at 10, 20, 30, 40; the third is lost, the second comes again: 5 + 15 + 2."""
+    seen = Seen(iter([(10, 0), (20, 0), (30, 0), (40, 0)]))
+    for number, now_ns in ((1, 15), (2, 35), (2, 36), (4, 42)):
+        seen.note(number, now_ns)
+    assert (seen.number, seen.count, seen.delay_ns) == (4, 3, 5 + 15 + 2)
+
+
+def test_what_a_fault_may_have_held_is_not_counted() -> None:
+    """Made at 10 and 20, and nothing before 15 counts: only the second does, 5."""
+    seen = Seen(iter([(10, 0), (20, 0)]))
+    seen.note(1, 24, since_ns=15)
+    seen.note(2, 25, since_ns=15)
+    assert (seen.number, seen.count, seen.delay_ns) == (2, 1, 5)
+
+
+def test_publishers_times_are_drawn_again_from_the_seed() -> None:
+    watch = Watch()
+    sight = Sight(watch, 7, {"p": Publisher(id="p", broker="b", topic="t", rate="2/s")})
+    made = [time_ns for time_ns, _ in islice(messages(7, "p", 2.0), 5)]
+    watch.now_ns = made[4] + 1000
+    sight.note("p", 5)
+    assert (sight.of["p"].count, sight.of["p"].delay_ns) == (1, 1000)
+
+
+def test_publishers_of_classes_are_nobodys_business() -> None:
+    sight = Sight(Watch(), 7, {})
+    sight.note("b0-pub", 1)
+    assert sight.of == {}
+
+
+@pytest.mark.parametrize("number", [1, 50])
+def test_publishers_do_not_share_their_times(number: int) -> None:
+    one, other = (next(islice(messages(7, name, 2.0), number - 1, None)) for name in ("p", "q"))
+    assert one != other
