@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.watch.expressions import DEPLOY, RULES, alerts, rules
@@ -142,6 +143,41 @@ def test_loss_is_not_what_mqtt_wants_dropped(tmp_path: Path) -> None:
     }
     case = {"eval_time": "60s", "alertname": "MessagesLost", "exp_alerts": [expected]}
     assert "SUCCESS" in judged(tmp_path, dropped, alert_rule_test=[case])
+
+
+LINK = f'brokerbed_link_connected{{{OF_RUN}, broker="b1", peer="b0"}}'
+SILENT = f'brokerbed_link_silent_seconds{{{OF_RUN}, broker="b1", peer="b0"}}'
+LAG, LOOKS = (f'brokerbed_loop_lag_{it}_total{{{OF_RUN}, broker="b1"}}' for it in ("seconds", "samples"))
+OF_LINK = {"broker": "b1", "peer": "b0"}
+LINK_DOWN = "The link of b1 to b0 (r) is down."
+
+
+@pytest.mark.parametrize(
+    ("alert", "series", "waits_s", "labels", "summary"),
+    [
+        ("BrokerDown", {f'up{{{OF_RUN}, job="brokerbed", broker="b1"}}': "1x19 0x60"}, 25,
+         {"job": "brokerbed", "broker": "b1"}, "Broker b1 of r does not answer."),
+        ("LinkDown", {LINK: "1x19 0x60", SILENT: "0x90"}, 25, OF_LINK, LINK_DOWN),
+        # Nobody has said anything since 4 s; from 20 s on that is more than 15 s.
+        ("LinkDown", {LINK: "1x90", SILENT: "0x4 1+1x80"}, 25, OF_LINK, LINK_DOWN),
+        ("QueueFilling", {f'brokerbed_session_queue_fill_ratio{{{OF_RUN}, broker="b1"}}': "0.8x19 0.9x60"}, 30,
+         {"broker": "b1"}, "A queue at b1 (r) is at 90% of its limit."),
+        # Four looks a second, each 30 ms late: known from the second sample on.
+        ("BrokerLate", {LAG: "0+0.12x90", LOOKS: "0+4x90"}, 16, {"broker": "b1"},
+         "Broker b1 (r) is 30ms late: this machine is too slow for it."),
+    ],
+)  # fmt: skip
+def test_alert_fires_when_it_has_held_as_long_as_is_shipped(
+    tmp_path: Path, alert: str, series: dict[str, str], waits_s: int, labels: dict[str, str], summary: str
+) -> None:
+    (rule,) = (it for it in rules() if it.get("alert") == alert)
+    own = rule["labels"] | {"run": "r", "scenario": "x", "ground": "local"} | labels
+    fires = {"exp_labels": own, "exp_annotations": {"summary": summary}}
+    moments = [
+        {"eval_time": f"{at_s}s", "alertname": alert, "exp_alerts": found}
+        for at_s, found in ((waits_s - 1, []), (waits_s, [fires]))
+    ]
+    assert "SUCCESS" in judged(tmp_path, series, alert_rule_test=moments)
 
 
 def test_alerts_are_documented_with_how_long_they_must_hold() -> None:
