@@ -24,6 +24,8 @@ from orchestrator.scenario import ScenarioError, load, schema
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from analysis.jobs.analyse import Analysis
+    from analysis.runs import Finished
     from orchestrator.run import Task
 
 DIFFERS = 1
@@ -212,15 +214,12 @@ def _analyse(
     allow_inconclusive: bool, verbose: bool,
 ) -> int:  # fmt: skip
     from analysis import junit, report
-    from analysis.jobs.analyse import analyse as analyse_all
     from analysis.runs import find
     from analysis.verdicts import INCONCLUSIVE
     from orchestrator import present
 
-    found = [find(folder) for folder in folders]
-    analyses = []
-    for analysis in analyse_all(found, master, verbose):
-        analyses.append(analysis)
+    analyses = _analysed([find(folder) for folder in folders], master, verbose)
+    for analysis in analyses:
         page = report.write(analysis.finished.folder)
         if not as_json:
             present.print_analysis(analysis, detail)
@@ -240,6 +239,14 @@ def _analyse(
     return 0 if is_fine else DIFFERS
 
 
+def _analysed(found: "Sequence[Finished]", master: str | None, verbose: bool) -> "list[Analysis]":
+    from analysis.jobs.analyse import analyse as analyse_all
+    from orchestrator import present
+
+    with present.progress("analysis") as progress:
+        return list(analyse_all(found, master, verbose, progress=progress))
+
+
 @app.command()
 def report(run_dir: RunDir, master: Master = None, verbose: Verbose = False) -> None:
     """Writes report.html into a run directory: one file that opens offline. Analyses the run if that was not done yet.
@@ -249,12 +256,11 @@ def report(run_dir: RunDir, master: Master = None, verbose: Verbose = False) -> 
     from analysis import report as reports
 
     if not reports.is_analysed(run_dir):
-        from analysis.jobs.analyse import analyse as analyse_all
         from analysis.runs import find
 
         found = find(run_dir)
         need_java()
-        list(analyse_all([found], master, verbose))
+        _analysed([found], master, verbose)
     print(reports.write(run_dir))
 
 
@@ -265,13 +271,12 @@ def compare(run_dirs: RunDirs, master: Master = None, as_json: Json = False, ver
     Example: brokerbed compare runs/one runs/other
     """
     from analysis.compare import comparison, missing
-    from analysis.jobs.analyse import analyse as analyse_all
     from analysis.runs import find
     from orchestrator import present
 
     found = [find(folder) for folder in run_dirs]
     if left := missing(found):
-        list(analyse_all(left, master, verbose))
+        _analysed(left, master, verbose)
     table = comparison(found)
     if as_json:
         print(json.dumps(table.as_json(), allow_nan=False))

@@ -2,8 +2,8 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from orchestrator.scenario.units import NS_PER_S
 
 WITH_ZERO = ("rate", "table")  # of which a log without a word says: none
 PORTION_ROWS = 15_000_000  # of a sweep's points together: sorts of many runs at once fill the heap
+Progress = Callable[[float], None]  # told the part that is done
 COLUMNS = ("metric", "labels", "unit", "predicted", "measured", "ci_low", "ci_high", "relative_error", "verdict")
 
 
@@ -99,15 +100,28 @@ class Analysis:
 
 
 def analyse(
-    found: Iterable[Finished], master: str | None = None, verbose: bool = False, archive: Path | None = None
+    found: Iterable[Finished],
+    master: str | None = None,
+    verbose: bool = False,
+    archive: Path | None = None,
+    progress: Progress = lambda _: None,
 ) -> Iterator[Analysis]:
-    """One run directory after the other, with one session; what is found out is written into each."""
+    """One run directory after the other, with one session; what is found out is written into each.
+
+    Progress is told from 0, when Spark is there, to 1.
+    """
     all_ = list(found)
-    with session(master, max(sum(run.rows for run in it.runs) for it in all_), verbose, archive) as spark:
+    rows = [sum(run.rows for run in it.runs) for it in all_]
+    with session(master, max(rows), verbose, archive) as spark:
+        done, total = 0, max(1, sum(rows))
+        progress(0.0)
         for finished in all_:
             parts = []
             for portion in portions(finished):
-                parts.append(_analysis(Facts(Frames(spark, portion))))
+                its = sum(run.rows for run in portion.runs)
+                within = _within(progress, done / total, (done + its) / total)
+                parts.append(_analysis(Facts(Frames(spark, portion)), within))
+                done += its
                 spark.catalog.clearCache()
             points = tuple(point for part in parts for point in part.points)
             analysis = Analysis(finished, points, tuple(it for part in parts for it in part.samples))
@@ -127,16 +141,29 @@ def portions(finished: Finished) -> Iterator[Finished]:
     yield replace(finished, runs=tuple(runs))
 
 
-def _analysis(facts: Facts) -> Analysis:
+def _within(progress: Progress, begin: float, end: float) -> Progress:
+    """What is told of a part of the whole."""
+    return lambda part: progress(begin + part * (end - begin))
+
+
+def _analysis(facts: Facts, progress: Progress) -> Analysis:
     finished = facts.frames.finished
     _ = facts.lives, facts.passed  # what both sides need is found before they begin
-    with ThreadPoolExecutor(2) as pool:  # small logs keep no core busy by themselves
+    with ThreadPoolExecutor(3) as pool:  # small logs keep no core busy by themselves
         judging = pool.submit(judge, facts)
         timed, counted = cells(facts)
         auditing = pool.submit(audit, facts, timed, counted)
+        measuring = pool.submit(measure, facts, timed, counted)
         gathering = pool.submit(gather, facts)
-        measured = measure(facts, timed, counted)
-        invariants, assumptions, samples = judging.result(), auditing.result(), gathering.result()
+        jobs = judging, auditing, measuring, gathering
+        for done, _ in enumerate(as_completed(jobs), 1):
+            progress(done / len(jobs))
+    invariants, assumptions, measured, samples = (
+        judging.result(),
+        auditing.result(),
+        measuring.result(),
+        gathering.result(),
+    )
     points = []
     for number in sorted({run.point for run in finished.runs}):
         runs = tuple(finished.of_point(number))
