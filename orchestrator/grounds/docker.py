@@ -7,8 +7,8 @@ containers are, and how they get at files and at each other, is the matter of si
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,8 @@ ANY = "0.0.0.0"  # noqa: S104  # of the container; only the run's own network, a
 SCRATCH = {"/tmp": "size=16m"}  # noqa: S108  # in the container
 DATA, CONFIG, SCENARIO = "/data", "broker.toml", "scenario.yaml"
 WATCH_S = 1.0  # between two looks at the containers' states
-MANY, ENGINE_LOOKS = (
-    2,
-    15,
-)  # so many dead containers suggest that their engine is about to end; it is looked at so often
+MANY = 2  # dead containers suggest that their engine is about to end,
+ENGINE_LOOKS = 15  # which is looked for so often
 BROKER_MEMORY, CLIENTS_MEMORY = "512m", "2g"
 
 
@@ -270,29 +268,16 @@ def _depth_first(scenario: Scenario) -> list[str]:
     return found
 
 
-@contextmanager
-def _closing_on_error(engines: list[Engine]) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        for engine in engines:
-            engine.close()
-        raise
-
-
 def _image_on(engines: list[Engine], tell: Tell) -> str:
     """Made by the engine of this machine, if it has one, and copied: it takes minutes to make it."""
-    try:
-        maker, own = (usual := Engine()), [usual]
-    except GroundError:
-        maker, own = engines[0], []
-    try:
+    with ExitStack() as opened:
+        try:
+            maker = opened.enter_context(closing(Engine()))
+        except GroundError:
+            maker = engines[0]
         tag = image.ensure(maker.client, tell)
         for engine in engines:
             image.copy(maker.client, engine.client, tag)
-    finally:
-        for engine in own:
-            engine.close()
     return tag
 
 
@@ -306,34 +291,27 @@ class DockerGround(RealGround):
 
     def check(self, scenario: Scenario) -> None:
         """Whether there are engines; whether this machine has the memory, if they are its own."""
-        for engine in self._open():
-            engine.close()
+        with ExitStack() as opened:
+            self._open(opened)
         if not self._urls:
             check_memory(scenario, parts_of(scenario), CONTAINER_MB)
 
-    def _open(self) -> list[Engine]:
-        opened: list[Engine] = []
-        with _closing_on_error(opened):
-            urls: list[str | None] = [*self._urls] or [None]
-            for url in urls:
-                opened.append(Engine(url))  # noqa: PERF401 - what is open when one fails must be closed
-        return opened
+    def _open(self, opened: ExitStack) -> list[Engine]:
+        urls: list[str | None] = [*self._urls] or [None]
+        return [opened.enter_context(closing(Engine(url))) for url in urls]
 
     def prepare(self, tell: Tell) -> None:
-        engines = self._open()
-        try:
-            self._image(engines, tell)
-        finally:
-            for engine in engines:
-                engine.close()
+        with ExitStack() as opened:
+            self._image(self._open(opened), tell)
 
     def _image(self, engines: list[Engine], tell: Tell) -> str:
         return _image_on(engines, tell) if self._urls else image.ensure(engines[0].client, tell)
 
     def network(self, scenario: Scenario, place: Place) -> DockerNetwork:
-        engines = self._open()
-        with _closing_on_error(engines):
+        with ExitStack() as opened:
+            engines = self._open(opened)
             for engine in engines:
                 clean(engine.client)
             tag = self._image(engines, lambda _: None)
+            opened.pop_all()  # the network closes them
         return DockerNetwork(scenario, place, tag, engines, not self._urls and engines[0].is_near)

@@ -5,7 +5,7 @@ import re
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, TypeVar
 
 import docker
@@ -115,10 +115,8 @@ def clean_engines(urls: Sequence[str]) -> list[str]:
             if url is not None:
                 raise
             continue
-        try:
+        with closing(engine):
             found += clean(engine.client)
-        finally:
-            engine.close()
     return found
 
 

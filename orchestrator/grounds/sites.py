@@ -20,7 +20,9 @@ from pathlib import Path, PurePosixPath
 from shutil import copyfileobj
 from typing import Any
 
+from docker.errors import NotFound
 from docker.models.containers import Container
+from docker.models.networks import Network
 from docker.types import IPAMConfig, IPAMPool
 
 from broker.runtime.store import FILE as STORE_FILE
@@ -33,7 +35,7 @@ PORTS = range(20_000, 32_000)  # to be published; below those that systems give 
 OTHERS = 100  # addresses that are left to the engine: a swarm has an endpoint of its own in each network, on each node
 ADDRESSES = 2**10 - 3 - OTHERS  # of a /22 that are ours; the first and the last have a meaning, one is the gateway's
 UID = 10001  # of what runs in containers, where it is not the orchestrator's user
-REMOVE_TRIES, REMOVE_S = 20, 0.5  # a swarm takes a while to see that nobody uses a network any more
+REMOVE_TRIES, REMOVE_S = 50, 0.2  # a swarm takes a while to see that nobody uses a network, and until it is gone
 
 
 @dataclass
@@ -135,13 +137,21 @@ class Sites:
     async def _remove(self, site: Site) -> None:
         for left in reversed(range(REMOVE_TRIES if self._is_swarm else 1)):
             try:
-                await site.engine.do(site.network.remove)
+                if await site.engine.do(_is_gone, site.network) or not self._is_swarm:
+                    return
             except GroundError:
                 if not left:
                     raise
-                await asyncio.sleep(REMOVE_S)
-            else:
-                return
+            await asyncio.sleep(REMOVE_S)
+
+
+def _is_gone(network: Network) -> bool:
+    """Whether there was nothing to remove any more."""
+    try:
+        network.remove()
+    except NotFound:
+        return True
+    return False
 
 
 async def _is_manager(engine: Engine) -> bool:

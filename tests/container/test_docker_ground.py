@@ -123,28 +123,28 @@ def test_broker_that_dies_is_told(tmp_path: Path, engine: docker.DockerClient) -
         assert not containers(engine, process.pid)
 
 
-def test_without_an_engine(tmp_path: Path) -> None:
+def refused(tmp_path: Path, **environment: str) -> str:
+    """What a run says that cannot be made here; it leaves nothing."""
     (tmp_path / "s.yaml").write_text(TEXT)
     command = ("run", tmp_path / "s.yaml", "--on", "docker", "--no-analyse", "--out", tmp_path / "runs", "--json")
-    process = brokerbed(*command, DOCKER_HOST="tcp://127.0.0.1:9")
+    process = brokerbed(*command, **environment)
     out, errors = process.communicate(timeout=END_S_MAX)
     assert (process.returncode, out) == (3, "")
+    assert not (tmp_path / "runs").exists()
     (line,) = errors.splitlines()
+    return line
+
+
+def test_without_an_engine(tmp_path: Path) -> None:
+    line = refused(tmp_path, DOCKER_HOST="tcp://127.0.0.1:9")
     assert "no Docker engine answers" in line
     assert "--on local" in line
-    assert not list(tmp_path.glob("runs/*/run.json"))
 
 
 @pytest.mark.docker
-def test_image_that_cannot_be_made_leaves_no_run_directory(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text(TEXT)
-    command = ("run", tmp_path / "s.yaml", "--on", "docker", "--no-analyse", "--out", tmp_path / "runs", "--json")
-    process = brokerbed(*command, BROKERBED_BASE_IMAGE="brokerbed-none:here")
-    out, errors = process.communicate(timeout=END_S_MAX)
-    assert (process.returncode, out) == (3, "")
-    (line,) = errors.splitlines()
+def test_image_that_cannot_be_made(tmp_path: Path) -> None:
+    line = refused(tmp_path, BROKERBED_BASE_IMAGE="brokerbed-none:here")
     assert "BROKERBED_BASE_IMAGE is brokerbed-none:here, which is neither here nor can it be pulled" in line
-    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.docker
