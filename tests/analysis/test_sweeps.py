@@ -87,7 +87,11 @@ def test_points_that_are_analysed_in_portions_give_the_same(tmp_path: Path, monk
     (whole,) = analyse.analyse([found])
     monkeypatch.setattr(analyse, "PORTION_ROWS", 1)
     assert [[it.point for it in portion.runs] for portion in analyse.portions(found)] == [[0, 0], [1, 1], [2, 2]]
-    (parts,) = analyse.analyse([found])
+    told: list[float] = []
+    (parts,) = analyse.analyse([found], progress=told.append)
+    assert (told[0], told[-1]) == (0, 1)
+    assert told == sorted(told)
+    assert len(told) == 1 + 3 * 4  # the jobs of each portion
     assert len(whole.points) == len(parts.points) == 3
     for one, other in zip(whole.points, parts.points, strict=True):
         assert [row.measured for row in one.rows] == pytest.approx([row.measured for row in other.rows])
