@@ -47,7 +47,7 @@ class DockerNetwork:
         self._tag = tag
         self._labels = labels_of(place.raw.parent.name)
         self._sites = Sites(engines, self._labels, is_near)
-        self._containers: list[tuple[Site, Container, str]] = []  # with the folder of what it writes
+        self._containers: list[tuple[Site, asyncio.Task[Container], str]] = []  # with the folder of what it writes
         self._attached: list[Attached] = []
         self._relays: list[Relay] = []
         self._clients: list[ClientProcess] = []
@@ -138,14 +138,16 @@ class DockerNetwork:
                 uid, gid = os.getuid(), os.getgid()
         else:
             more["mounts"] = [Mount(DATA, None, type="volume")]
-        container: Container = await site.engine.do(
+        creating = site.engine.do(
             site.engine.client.containers.create,
             self._tag, command, name=f"brokerbed-{self._labels[LABEL]}-{name}", hostname=name, user=f"{uid}:{gid}",
             read_only=True, cap_drop=["ALL"], security_opt=["no-new-privileges"], pids_limit=128, tmpfs=SCRATCH,
             labels=self._labels, network=site.network.name,
             networking_config={site.network.name: EndpointConfig("1.40", ipv4_address=ip)}, **more,
         )  # fmt: skip
-        self._containers.append((site, container, folder))
+        made: asyncio.Task[Container] = asyncio.create_task(creating)
+        self._containers.append((site, made, folder))
+        container = await asyncio.shield(made)  # also what nobody waits for any more must be removed
         if not is_near:
             await put(site.engine, container, DATA, files)
         return container
@@ -241,18 +243,19 @@ class DockerNetwork:
             relay.close()
         for attached in self._attached:
             attached.end()
-        with suppress(GroundError):
-            await all_of(self._remove(*it) for it in self._containers)
+        await all_of(self._remove(*it) for it in self._containers)
         await self._sites.close()
 
-    async def _remove(self, site: Site, container: Container, folder: str) -> None:
-        try:
-            if not self._sites.is_near:
-                with suppress(GroundError):  # it may be dead already
-                    await site.engine.do(container.kill)
-                await fetch(site.engine, container, DATA, self._place.raw / folder)
-        finally:
-            await site.engine.do(container.remove, force=True, v=True)
+    async def _remove(self, site: Site, made: asyncio.Task[Container], folder: str) -> None:
+        with suppress(GroundError):  # it could not be made, or its engine is gone
+            container = await made
+            try:
+                if not self._sites.is_near:
+                    with suppress(GroundError):  # it may be dead already
+                        await site.engine.do(container.kill)
+                    await fetch(site.engine, container, DATA, self._place.raw / folder)
+            finally:
+                await site.engine.do(container.remove, force=True, v=True)
 
 
 def _depth_first(scenario: Scenario) -> list[str]:

@@ -129,19 +129,15 @@ class Sites:
 
     async def close(self) -> None:
         networks = {site.network.id: site for site in self.all}
-        with suppress(GroundError):
-            await all_of(self._remove(site) for site in networks.values())
+        await all_of(self._remove(site) for site in networks.values())
         for engine in self._engines:
             engine.close()
 
     async def _remove(self, site: Site) -> None:
-        for left in reversed(range(REMOVE_TRIES if self._is_swarm else 1)):
-            try:
+        for _ in range(REMOVE_TRIES if self._is_swarm else 1):
+            with suppress(GroundError):  # somebody uses it, or its engine is gone
                 if await site.engine.do(_is_gone, site.network) or not self._is_swarm:
                     return
-            except GroundError:
-                if not left:
-                    raise
             await asyncio.sleep(REMOVE_S)
 
 

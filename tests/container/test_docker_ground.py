@@ -14,9 +14,10 @@ from docker.models.containers import Container
 from docker.models.networks import Network
 
 from orchestrator.grounds import docker as docker_ground
+from orchestrator.grounds import image
 from orchestrator.grounds.base import GroundError
 from orchestrator.grounds.container import Helper
-from orchestrator.grounds.engine import LABEL
+from orchestrator.grounds.engine import LABEL, labels_of
 from tests.broker.running import until
 from tests.conformance.runs import play
 from tests.local.commands import has_records
@@ -121,6 +122,20 @@ def test_broker_that_dies_is_told(tmp_path: Path, engine: docker.DockerClient) -
         assert "broker b2 died" in errors
         assert "Traceback" not in errors
         assert not containers(engine, process.pid)
+
+
+@pytest.mark.docker
+def test_container_that_cannot_be_made_leaves_none_of_the_others(tmp_path: Path, engine: docker.DockerClient) -> None:
+    """Its name is taken; that is told at once, while the others are being made."""
+    name = f"brokerbed-{labels_of('')[LABEL]}-b0"
+    taken = engine.containers.create(image.ensure(engine, lambda _: None), name=name)
+    try:
+        with pytest.raises(GroundError, match="already in use"):
+            play("docker", tmp_path, TEXT)
+        assert not containers(engine, os.getpid())
+        assert not networks(engine, os.getpid())
+    finally:
+        taken.remove()
 
 
 def refused(tmp_path: Path, **environment: str) -> str:
