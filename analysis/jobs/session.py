@@ -80,6 +80,8 @@ def session(
                 await_executors(spark, master)
             yield spark
         except (PySparkException, Py4JError, ConnectionError) as error:
+            if (ending := ended_by(error)) is not None:
+                raise ending from None
             if isinstance(error, Py4JNetworkError | ConnectionError) or _is_dead(spark):
                 raise SparkError(
                     "Spark's Java has died amidst the analysis, most likely for want of memory (-v shows what it said)"
@@ -89,6 +91,15 @@ def session(
             with suppress(Py4JError, OSError), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # if Java is no more there is nothing to stop
                 spark.stop()
+
+
+def ended_by(error: BaseException) -> BaseException | None:
+    """Ctrl-C or a signal, after which what was still asked of Java failed."""
+    while (before := error.__context__) is not None:
+        if not isinstance(before, Exception):
+            return before
+        error = before
+    return None
 
 
 def _is_dead(spark: SparkSession) -> bool:
