@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test kill-campaign check bench pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign local-campaign docker-campaign
+.PHONY: help setup demo test test-fast kill-campaign check bench pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign local-campaign docker-campaign
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -29,7 +29,10 @@ demo: setup ## run the quickstart scenario as real processes and compare it with
 	$(BIN)/brokerbed run quickstart
 
 test: setup ## all tests (docker tests where an engine answers; BROKERBED_REQUIRE_DOCKER=1 insists)
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadscope
+
+test-fast: setup ## what of them needs no Spark, no containers and no real time (a minute)
+	$(BIN)/pytest -n 2 tests/unit tests/property tests/mqtt tests/broker tests/report
 
 kill-campaign: setup ## kills brokers 300 times under load: nothing acknowledged may be lost (about 3 minutes)
 	$(BIN)/python -m tests.durability.campaign

@@ -7,6 +7,8 @@ from pathlib import Path
 import docker
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from orchestrator.scenario import Experiment, load
 
@@ -19,6 +21,7 @@ settings.register_profile(
 )
 settings.load_profile("suite")
 
+NETWORKS = ("conformance", "container", "integration", "live", "local", "watch")  # one at a time, as they mind load
 FromText = Callable[[str], Experiment]
 MINIMAL = "scenario: 1\nname: small\nclock: {measure: 10s}\n"
 
@@ -33,6 +36,17 @@ def from_text(tmp_path: Path) -> FromText:
         return load(file)
 
     return load_text
+
+
+class _TwoKinds(LoadScopeScheduling):  # type: ignore[misc]
+    """Tests for two processes (`make test`): one runs networks, and mostly waits; the other works."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "networks" if nodeid.split("/")[1] in NETWORKS else "work"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _TwoKinds | None:
+    return _TwoKinds(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
