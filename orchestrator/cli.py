@@ -243,7 +243,7 @@ def _analysed(found: "Sequence[Finished]", master: str | None, verbose: bool) ->
     from analysis.jobs.analyse import analyse as analyse_all
     from orchestrator import present
 
-    with present.progress("analysis") as progress:
+    with present.progress("analysis", is_even=False) as progress:
         return list(analyse_all(found, master, verbose, progress=progress))
 
 

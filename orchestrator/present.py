@@ -35,11 +35,13 @@ def console(stderr: bool = False) -> Console:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[float], None]]:
-    """A bar with the time left on a terminal, elsewhere a line now and then; on stderr."""
+def progress(what: str, *, is_even: bool = True) -> Iterator[Callable[[float], None]]:
+    """A bar on a terminal, elsewhere a line now and then; on stderr. With the time left if all parts take alike."""
     out = console(stderr=True)
     if out.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()]
+        if is_even:
+            columns.append(TimeRemainingColumn())
         with Progress(*columns, console=out, transient=True) as bar:
             task = bar.add_task(what, total=1.0)
             yield lambda part: bar.update(task, completed=part)
@@ -55,7 +57,8 @@ def progress(what: str) -> Iterator[Callable[[float], None]]:
         if part > 0 and now - told >= PROGRESS_LINE_S:
             told = now
             begun, before = first
-            left = f", about {(now - begun) * (1 - part) / (part - before):.0f} s left" if part > before else ""
+            is_known = is_even and part > before
+            left = f", about {(now - begun) * (1 - part) / (part - before):.0f} s left" if is_known else ""
             out.print(f"{what}: {part:.0%}{left}")
 
     yield tell

@@ -26,3 +26,14 @@ def test_time_left_of_what_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         for part in (0.4, 0.4, 0.5):
             tell(part)
     assert capsys.readouterr().err.splitlines() == ["it: 40%", "it: 50%, about 50 s left"]
+
+
+def test_of_uneven_parts_nothing_is_said_of_what_is_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 1.0, 20.0, 21.0])
+    monkeypatch.setattr("orchestrator.present.time.monotonic", lambda: next(clock))
+    with present.progress("it", is_even=False) as tell:
+        for part in (0.0, 0.25, 0.5):
+            tell(part)
+    assert capsys.readouterr().err.splitlines() == ["it: 25%"]
