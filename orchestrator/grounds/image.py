@@ -64,7 +64,7 @@ def copy(source: docker.DockerClient, target: docker.DockerClient, tag: str) -> 
     """To another engine, if it has it not."""
     with _engine():
         if base_image.image_of(target, tag) is None:
-            target.images.load(_Stream(source.images.get(tag).save(named=True)))
+            target.images.load(_Stream(source.images.get(tag).save(named=tag)))
 
 
 class _Stream(io.RawIOBase):
