@@ -103,6 +103,9 @@ class OtherEngine:
 
     def end(self) -> None:
         self.stop()
+        data = self._folder / "data"
+        if data.is_mount():  # as an engine leaves it if a container is left
+            subprocess.run(["umount", data], check=False)
         subprocess.run(["ip", "netns", "del", self._name], check=False)
         subprocess.run(["ip", "link", "del", f"{self._name}a"], check=False, stderr=subprocess.DEVNULL)
 
