@@ -31,8 +31,8 @@ demo: setup ## run the quickstart scenario as real processes and compare it with
 test: setup ## all tests (docker tests where an engine answers; BROKERBED_REQUIRE_DOCKER=1 insists)
 	$(BIN)/pytest -n 2 --dist loadscope
 
-test-fast: setup ## what of them needs no Spark, no containers and no real time (a minute)
-	$(BIN)/pytest -n 2 tests/unit tests/property tests/mqtt tests/broker tests/report
+test-fast: setup ## what of them needs no Spark, no containers and no real time (a minute and a half)
+	$(BIN)/pytest -n 2 --dist loadfile tests/unit tests/property tests/mqtt tests/broker tests/report
 
 kill-campaign: setup ## kills brokers 300 times under load: nothing acknowledged may be lost (about 3 minutes)
 	$(BIN)/python -m tests.durability.campaign
