@@ -56,6 +56,10 @@ class Finished:
     experiment: Experiment
     runs: tuple[Run, ...]
 
+    @property
+    def rows(self) -> int:
+        return sum(run.rows for run in self.runs)
+
     def of_point(self, point: int) -> list[Run]:
         return [run for run in self.runs if run.point == point]
 

@@ -111,17 +111,15 @@ def analyse(
     Progress is told from 0, when Spark is there, to 1.
     """
     all_ = list(found)
-    rows = [sum(run.rows for run in it.runs) for it in all_]
-    with session(master, max(rows), verbose, archive) as spark:
-        done, total = 0, max(1, sum(rows))
+    with session(master, max(it.rows for it in all_), verbose, archive) as spark:
+        done, total = 0, max(1, sum(it.rows for it in all_))
         progress(0.0)
         for finished in all_:
             parts = []
             for portion in portions(finished):
-                its = sum(run.rows for run in portion.runs)
-                within = _within(progress, done / total, (done + its) / total)
+                within = _within(progress, done / total, (done + portion.rows) / total)
                 parts.append(_analysis(Facts(Frames(spark, portion)), within))
-                done += its
+                done += portion.rows
                 spark.catalog.clearCache()
             points = tuple(point for part in parts for point in part.points)
             analysis = Analysis(finished, points, tuple(it for part in parts for it in part.samples))
@@ -158,12 +156,7 @@ def _analysis(facts: Facts, progress: Progress) -> Analysis:
         jobs = judging, auditing, measuring, gathering
         for done, _ in enumerate(as_completed(jobs), 1):
             progress(done / len(jobs))
-    invariants, assumptions, measured, samples = (
-        judging.result(),
-        auditing.result(),
-        measuring.result(),
-        gathering.result(),
-    )
+    invariants, assumptions, measured = judging.result(), auditing.result(), measuring.result()
     points = []
     for number in sorted({run.point for run in finished.runs}):
         runs = tuple(finished.of_point(number))
@@ -177,7 +170,7 @@ def _analysis(facts: Facts, progress: Progress) -> Analysis:
         faults = tuple(it for it in facts.faults if it.run in numbers)
         point = Point(runs, prediction, rows, tuple(invariants[number]), tuple(assumptions[number]), faults, seconds)
         points.append(point)
-    return Analysis(finished, tuple(points), tuple(samples))
+    return Analysis(finished, tuple(points), tuple(gathering.result()))
 
 
 def _measured(found: dict[Key, Measured], point: int, metric: str, labels: dict[str, str]) -> Measured | None:

@@ -1,12 +1,12 @@
 """Peers on the live page, worked out by hand."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.live.peers import delays, table
-from orchestrator.scenario import Scenario, load
+from orchestrator.scenario import Scenario
+from tests.conftest import FromText
 
 TEXT = """
 scenario: 1
@@ -20,10 +20,8 @@ copies: 2
 
 
 @pytest.fixture
-def scenario(tmp_path: Path) -> Scenario:
-    file = tmp_path / "peers.yaml"
-    file.write_text(TEXT, encoding="utf-8")
-    return load(file).points[0]
+def scenario(from_text: FromText) -> Scenario:
+    return from_text(TEXT).points[0]
 
 
 def publisher(name: str, sent: int, queue: int = 0) -> dict[str, Any]:

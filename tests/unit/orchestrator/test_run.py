@@ -10,16 +10,15 @@ import pytest
 from orchestrator import run
 from orchestrator.grounds.base import Tell
 from orchestrator.grounds.virtual import VirtualGround
-from orchestrator.scenario import Experiment, load
+from orchestrator.scenario import Experiment
+from tests.conftest import FromText
 
 TEXT = "{scenario: 1, name: small, clock: {measure: 1s}, topology: {tree: star, brokers: 2}}"
 
 
 @pytest.fixture
-def experiment(tmp_path: Path) -> Experiment:
-    file = tmp_path / "small.yaml"
-    file.write_text(TEXT)
-    return load(file)
+def experiment(from_text: FromText) -> Experiment:
+    return from_text(TEXT)
 
 
 def prepared_by(prepare: Callable[[Tell], None]) -> type[VirtualGround]:
