@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast kill-campaign check bench pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign local-campaign docker-campaign
+.PHONY: help setup packages demo test test-fast kill-campaign check bench pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign local-campaign docker-campaign
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -25,10 +25,13 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m orchestrator.warm
 	@touch $(READY)
 
+packages: ## what the tests use: installed as root on Debian or Ubuntu (not with BROKERBED_NO_INSTALL=1), else named
+	@$(PYTHON) -m tests.needs || true
+
 demo: setup ## run the quickstart scenario as real processes and compare it with its prediction
 	$(BIN)/brokerbed run quickstart
 
-test: setup ## all tests (docker tests where an engine answers; BROKERBED_REQUIRE_DOCKER=1 insists)
+test: packages setup ## all tests (docker tests where an engine has an image; BROKERBED_REQUIRE_DOCKER=1 insists)
 	$(BIN)/pytest -n 2 --dist loadscope
 
 test-fast: setup ## what of them needs no Spark, no containers and no real time (a minute and a half)
@@ -56,7 +59,8 @@ bench: setup ## benchmarks: figures and ratios, no times are asserted
 fault-campaign: setup ## 1000 random fault schedules on simulated networks (half a minute)
 	$(BIN)/python -m tests.virtual.campaign
 
-coverage-campaign: setup ## how often 95% intervals hold the true value, over 200 runs (five minutes)
+coverage-campaign: setup ## how often 95% intervals hold the true value: drawn series, and 400 runs (ten minutes)
+	$(BIN)/python -m tests.unit.analysis.drawn
 	$(BIN)/python -m tests.analysis.coverage
 
 verdict-campaign: setup ## shipped scenarios of the papers, run and compared (half an hour)

@@ -57,7 +57,7 @@ def _is_headline(entry: dict[str, Any]) -> bool:
 def _name(finished: Finished, number: int, point: dict[str, Any]) -> dict[str, str]:
     scenario = finished.of_point(number)[0].scenario
     told = {"scenario": scenario.name, "ground": point["on"], "routing": scenario.routing}
-    told |= {key: json.dumps(value) for key, value in point.get("at", {}).items()}
+    told |= {key: value if isinstance(value, str) else json.dumps(value) for key, value in scenario.at.items()}
     seeds = point.get("seeds", [point["seed"]])
     return told | {"seed": f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"}
 

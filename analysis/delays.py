@@ -6,17 +6,20 @@ copies so have the classes: the stages at one place form sets that do not load o
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isnan
 
 import numpy as np
 
+from analysis.models.distribution import Times, times_of
 from analysis.models.hierarchical import Traffic
 from analysis.models.intermittent import Centre
 from orchestrator.scenario import Law, Publisher, Scenario, Subscriber, matches
 from orchestrator.topology import Floats
 
 NAN = float("nan")  # no prediction
+Laws = tuple[Law | None, Law | None, Law | None]  # of service, ON and OFF
 QUEUE_TAIL = 10  # a limit below this many mean queue lengths is reached now and then (tails are about exponential)
 
 
@@ -30,6 +33,8 @@ class Queue:
     utilisation: float
     response_s: float  # nan: no prediction
     effective_demand_s: float = NAN  # only where one flow is looked at
+    times: Times | None = None  # likewise; None where the distribution of the time in it is not known
+    has_outages: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class Way:
     publisher: str
     subscriber: str
     queues: tuple[Queue, ...]
+    links_s: float  # constant delays of the links
     end_to_end_s: float
     delivery_ratio: float
 
@@ -108,7 +114,9 @@ class _Network:
                 self._warn_of_limits(subscriber, session)
                 yield session
             if subscriber.service:
-                yield self._subscriber(subscriber, arrivals.rate_per_s)
+                queue = self._subscriber(subscriber, arrivals.rate_per_s)
+                # what waited while the subscriber was OFF comes in a burst: the mean of the queue alone is not known
+                yield replace(queue, response_s=NAN) if subscriber.on and queue.utilisation < 1 else queue
 
     def ways(self) -> Iterator[Way]:
         for publisher in self._scenario.publishers:
@@ -137,7 +145,7 @@ class _Network:
             ratio = NAN if subscriber.session_service else self._centre(subscriber).availability
         if any(queue.utilisation >= 1 for queue in queues):
             ratio = NAN
-        return Way(publisher.id, subscriber.id, tuple(queues), end_to_end_s, ratio)
+        return Way(publisher.id, subscriber.id, tuple(queues), links_s, end_to_end_s, ratio)
 
     # -- queues that flows share ------------------------------------------------------------------------------
 
@@ -159,7 +167,7 @@ class _Network:
 
     def _shared(self, stage: str, at: str, rate: float, flow: float) -> list[Queue]:
         law = self._scenario.service.broker_in if stage == "broker_in" else self._scenario.service.link
-        return [_queue(stage, at, _centre(law), float(rate), flow)] if law else []
+        return [_queue(stage, at, (law, None, None), float(rate), flow)] if law else []
 
     def _link_name(self, here: int, there: int) -> str:
         return f"{self._scenario.tree.names[here]}>{self._scenario.tree.names[there]}"
@@ -179,8 +187,8 @@ class _Network:
     # -- queues of peers --------------------------------------------------------------------------------------
 
     def _publisher(self, publisher: Publisher) -> Queue:
-        centre = _centre(publisher.service, publisher.on, publisher.off)
-        return _queue("publisher", publisher.id, centre, publisher.rate, publisher.rate, self._has_model(publisher))
+        laws = publisher.service, publisher.on, publisher.off
+        return _queue("publisher", publisher.id, laws, publisher.rate, publisher.rate, self._has_model(publisher))
 
     def _centre(self, subscriber: Subscriber) -> Centre:
         return _centre(subscriber.session_service, subscriber.on, subscriber.off)
@@ -188,22 +196,22 @@ class _Network:
     def _session(self, subscriber: Subscriber, flow: float) -> Queue:
         arrivals = self._arrivals[subscriber.id]
         known = self._has_model(subscriber)
-        centre = self._centre(subscriber)
+        laws: Laws = subscriber.session_service, subscriber.on, subscriber.off
         if subscriber.on and arrivals.some_at_qos0:
             if subscriber.session_service is None and not arrivals.some_above_qos0:
-                centre = Centre()  # what comes while it is away is dropped, the rest passes at once
+                laws = None, None, None  # what comes while it is away is dropped, the rest passes at once
             else:
                 self._note(f"no model of QoS 0 to a peer that disconnects, which is lost in part ({subscriber.id})")
                 known = False
-        return _queue("session", subscriber.id, centre, arrivals.rate_per_s, flow, known)
+        return _queue("session", subscriber.id, laws, arrivals.rate_per_s, flow, known)
 
     def _subscriber(self, subscriber: Subscriber, flow: float) -> Queue:
         arrivals = self._arrivals[subscriber.id]
         passed = 1.0
         if subscriber.on and arrivals.some_at_qos0 and not arrivals.some_above_qos0:
             passed = self._centre(subscriber).availability
-        centre = _centre(subscriber.service)
-        return _queue("subscriber", subscriber.id, centre, arrivals.rate_per_s * passed, flow * passed)
+        laws = subscriber.service, None, None
+        return _queue("subscriber", subscriber.id, laws, arrivals.rate_per_s * passed, flow * passed)
 
     @cached_property
     def _arrivals(self) -> dict[str, "_Arrivals"]:
@@ -254,7 +262,15 @@ def _centre(service: Law | None, on: Law | None = None, off: Law | None = None) 
     return Centre(*demand, on.mean_s, off.mean_s, off.second_moment_s2) if on and off else Centre(*demand)
 
 
-def _queue(stage: str, at: str, centre: Centre, rate: float, flow: float, known: bool = True) -> Queue:
+def _queue(stage: str, at: str, laws: Laws, rate: float, flow: float, known: bool = True) -> Queue:
+    centre = _centre(*laws)
     response_s = float(centre.response_s(rate)) if known else NAN
     effective_demand_s = float(centre.effective_demand_s(flow, rate - flow))
-    return Queue(stage, at, rate, float(centre.utilisation(rate)), response_s, effective_demand_s)
+    service, _, off = laws
+    times = None if isnan(response_s) else times_of(centre, rate, _named(service), _named(off))
+    utilisation = float(centre.utilisation(rate))
+    return Queue(stage, at, rate, utilisation, response_s, effective_demand_s, times, off is not None)
+
+
+def _named(law: Law | None) -> tuple[str, float] | None:
+    return (law.law, law.mean_s) if law else None

@@ -1,4 +1,8 @@
-"""What a user can be told when an analysis cannot be done. Imports nothing, so that the command line starts fast."""
+"""What a user can be told when an analysis cannot be done. Imports little, so that the command line starts fast."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class RunError(ValueError):
@@ -11,3 +15,13 @@ class SparkError(RuntimeError):
 
 class MasterError(ValueError):
     """What was given as the master of a Spark cluster is none; the text says what is allowed."""
+
+
+@contextmanager
+def named_in_errors(folder: Path) -> Iterator[None]:
+    """An OSError that names no file, like one about a full disk, names this folder."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(folder)
+        raise

@@ -29,7 +29,7 @@ class Fault:
     has_effect: bool = False  # as a probe saw
     healed_ns: int | None = None
     confirmed_ns: int | None = None  # a probe saw that all was well again
-    through_ns: int | None = None  # the last message that it may have held up
+    through_ns: int | None = None  # the backlog that it caused was gone
 
     @property
     def until_ns(self) -> int:

@@ -1,34 +1,35 @@
 """A comparison as test cases in JUnit's XML, as CI servers read it: headline rows and invariants."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from analysis.jobs.analyse import Analysis, Point
-from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE, Compared
+from analysis.verdicts import AGREES, DIFFERS, Compared
 
 
-def write(file: Path, analyses: Sequence[Analysis], allow_inconclusive: bool) -> None:
+def write(file: Path, analyses: Sequence[Analysis], allowed: Collection[str | None]) -> None:
+    """Rows whose verdict is allowed without being `agrees` are cases that were skipped."""
     root = ET.Element("testsuites", name="brokerbed")
     for analysis in analyses:
         for point in analysis.points:
-            root.append(_suite(point, allow_inconclusive))
+            root.append(_suite(point, allowed))
     ET.indent(root)
     file.parent.mkdir(parents=True, exist_ok=True)
     ET.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
 
 
-def _suite(point: Point, allow_inconclusive: bool) -> ET.Element:
+def _suite(point: Point, allowed: Collection[str | None]) -> ET.Element:
     scenario = point.runs[0].scenario
     at = ", ".join(f"{key}={value}" for key, value in scenario.at.items())
     name = f"{scenario.name} ({at})" if at else scenario.name
     suite = ET.Element("testsuite", name=name, time=f"{sum(run.wall_s for run in point.runs):.3f}")
     for row in point.headline:
         case = ET.SubElement(suite, "testcase", classname=name, name=" ".join((row.metric, *row.labels.values())))
-        if row.verdict == INCONCLUSIVE and allow_inconclusive:
-            ET.SubElement(case, "skipped", message=_told(row))
-        elif row.verdict != AGREES:
+        if row.verdict not in allowed:
             ET.SubElement(case, "failure", type=row.verdict or "no prediction", message=_told(row))
+        elif row.verdict != AGREES:
+            ET.SubElement(case, "skipped", message=_told(row))
     for it in point.invariants:
         case = ET.SubElement(suite, "testcase", classname=name, name=it.name)
         if not it.holds:

@@ -98,15 +98,26 @@ def _table(records: np.ndarray, lookup: pa.Array, routes: Routes, broker: str, p
 
 @dataclass(frozen=True, slots=True)
 class ModelTime:
-    """From wall to model time; what was logged after the end is left out."""
+    """From wall to model time; what was logged after the end is left out.
+
+    The clock of a broker on another machine is ahead of ours by an offset, which is taken to change evenly.
+    """
 
     start_ns: int  # wall time of model time zero
     until_ns: int
     speedup: float
+    offsets_ns: tuple[int, int] = (0, 0)  # of the broker's clock at the beginning and at the end
 
     def of(self, records: np.ndarray) -> np.ndarray:
-        kept = records[records["time_ns"] <= self.until_ns].copy()
-        kept["time_ns"] = np.rint((kept["time_ns"] - self.start_ns) * self.speedup)
+        first_ns, last_ns = self.offsets_ns
+        since_start_ns = records["time_ns"] - first_ns - self.start_ns
+        if last_ns != first_ns:
+            drift_ns = last_ns - first_ns
+            gained = drift_ns / (drift_ns + self.until_ns - self.start_ns)  # per nanosecond that it shows
+            since_start_ns = since_start_ns - np.rint(since_start_ns * gained).astype(np.int64)
+        is_kept = since_start_ns <= self.until_ns - self.start_ns
+        kept = records[is_kept].copy()
+        kept["time_ns"] = np.rint(since_start_ns[is_kept] * self.speedup)
         return kept
 
 

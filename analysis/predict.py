@@ -1,6 +1,6 @@
 """What theory says of a scenario: the rows of DESIGN's metric table, each with its predicted value."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Any
@@ -8,10 +8,11 @@ from typing import Any
 from analysis.columns import class_columns, peer_columns
 from analysis.delays import Queue, Way, predict_delays
 from analysis.models.hierarchical import MODELS, Classes, Traffic, no_traffic
-from orchestrator.scenario import Experiment, Scenario
+from orchestrator.scenario import Experiment, Publisher, Scenario, Subscriber, matches
 from orchestrator.scenario.units import NS_PER_S
 
 HEADLINE_PER_WAY = ("delay.end_to_end", "delivery.ratio")
+TOPICS_LISTED_MAX = 3  # of a warning about topics that do not match: enough to see a misspelling
 UNITS = {"table": "1", "rate": "1/s", "delay": "s", "delivery": "1"}
 
 
@@ -65,7 +66,8 @@ def predict(scenario: Scenario, detail: bool = True) -> Prediction:
     if detail:
         rows += _per_broker_and_link(scenario, traffic, delays.throughput_is_known)
         rows += [Row("delay.stage", {"stage": it.stage, "at": it.at}, _known(it.response_s)) for it in delays.stages]
-    return Prediction(scenario, tuple(rows), delays.ways, tuple(delays.unstable), delays.notes)
+    notes = (*delays.notes, *_unmatched_topics(scenario))
+    return Prediction(scenario, tuple(rows), delays.ways, tuple(delays.unstable), notes)
 
 
 def experiment_as_json(experiment: Experiment, predictions: Iterable[Prediction], detail: bool) -> dict[str, Any]:
@@ -75,6 +77,43 @@ def experiment_as_json(experiment: Experiment, predictions: Iterable[Prediction]
         return prediction.as_json(detail=True)
     points = [{"at": dict(each.scenario.at), **each.as_json(detail)} for each in predictions]
     return {"scenario": experiment.name, "points": points}
+
+
+def _unmatched_topics(scenario: Scenario) -> Iterator[str]:
+    """Peers that nothing reaches, or that reach nobody: most often one of two topics is misspelt."""
+    publishers, subscribers = scenario.publishers, scenario.subscribers
+    published, churn = scenario.publications, scenario.subscriptions
+    rates = published.everywhere_per_s, published.overrides_per_s
+    for subscriber in subscribers:
+        its = subscriber.topic
+        if not (any(matches(its, it.topic) for it in publishers) or _in_classes(scenario, its, *rates)):
+            yield (
+                f"subscriber {subscriber.id} at {subscriber.broker} receives nothing, as nobody publishes to {its};"
+                f" correct its topic, or publish to it{_listed('publishers', publishers)}"
+            )
+    active = churn.everywhere.mean_active if churn.everywhere else 0.0
+    actives = active, {cell: one.mean_active for cell, one in churn.overrides.items()}
+    for publisher in publishers:
+        its = publisher.topic
+        if not (any(matches(it.topic, its) for it in subscribers) or _in_classes(scenario, its, *actives)):
+            yield (
+                f"publisher {publisher.id} at {publisher.broker} reaches nobody, as nobody subscribes to {its};"
+                f" correct its topic, or subscribe to it{_listed('subscribers', subscribers)}"
+            )
+
+
+def _in_classes(scenario: Scenario, topic: str, everywhere: float, overrides: Mapping[tuple[int, int], float]) -> bool:
+    """Whether a value (spread evenly, or given one by one) is above 0 in a class that the topic matches."""
+    numbers = scenario.classes_matching(topic)
+    own = [value for (_, number), value in overrides.items() if number in numbers]
+    is_spread = everywhere > 0 and len(own) < len(numbers) * len(scenario.tree)
+    return is_spread or any(value > 0 for value in own)
+
+
+def _listed(kind: str, peers: Sequence[Publisher | Subscriber]) -> str:
+    topics = list(dict.fromkeys(peer.topic for peer in peers))
+    more = ", ..." if len(topics) > TOPICS_LISTED_MAX else ""
+    return f" (topics of {kind}: {', '.join(topics[:TOPICS_LISTED_MAX])}{more})" if topics else ""
 
 
 def _known(value: float) -> float | None:

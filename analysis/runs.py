@@ -50,7 +50,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """All runs of one run directory: of the points of a sweep, and of several seeds."""
+    """All runs of one run directory: of the points of a sweep, and of several seeds; or of one of those."""
 
     folder: Path
     experiment: Experiment
@@ -76,12 +76,27 @@ def find(folder: Path) -> Finished:
 
 
 def experiment_of(folder: Path) -> Experiment:
-    """What was run there."""
+    """What was run there; in the directory of a point of a sweep, or of one of its seeds, that point alone."""
     if not folder.is_dir():
         raise RunError(f"{folder}: there is no such run directory")
-    if not (folder / "scenario.yaml").is_file():
+    if (folder / "scenario.yaml").is_file():
+        return load(folder / "scenario.yaml")
+    top, point = _top_of(folder.resolve())
+    if not (top / "scenario.yaml").is_file():
         raise RunError(f"{folder}: this is not a run directory (it has no scenario.yaml)")
-    return load(folder / "scenario.yaml")
+    experiment = load(top / "scenario.yaml")
+    if experiment.is_sweep != (point is not None) or (point or 0) >= len(experiment.points):
+        raise RunError(f"{folder}: the scenario of {top} has no such point")
+    return replace(experiment, is_sweep=False, points=(experiment.points[point or 0],))
+
+
+def _top_of(folder: Path) -> tuple[Path, int | None]:
+    """The run directory to which points/N, seeds/S or points/N/seeds/S belongs, and the number of the point."""
+    if folder.parent.name == "seeds":
+        folder = folder.parents[1]
+    if folder.parent.name == "points" and folder.name.isdecimal():
+        return folder.parents[1], int(folder.name)
+    return folder, None
 
 
 def place_of(folder: Path, experiment: Experiment, point: int) -> Path:
@@ -136,7 +151,7 @@ def _parts(log: Path, brokers: Sequence[str]) -> tuple[Part, ...]:
         raise RunError(f"{log}: the message log is empty; the run was not finished")
     known, present = set(brokers), {part.broker for part in parts}
     for part in parts:
-        if part.broker not in known and not part.broker.startswith(CLIENTS):
+        if part.broker not in known and part.broker != CLIENTS:
             raise RunError(f"{part.file}: there is no broker {part.broker} in this scenario; move it away")
     if missing := [it for it in brokers if it not in present]:
         raise RunError(f"{log}: there is no log of {missing[0]}; the run was not finished, or the log is damaged")

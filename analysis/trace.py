@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 from analysis.errors import RunError
 from broker.log_record import CLIENTS, Reason
 
+NAMES_SHOWN_MAX = 5  # of publishers in an error message
 Key = tuple[str, bool, str]  # an event, whether the testbed's clients noted it, and the client or link
 
 
@@ -38,14 +39,14 @@ def trace(folder: Path, message: str) -> list[Step]:
         )
     log = folder / "log"
     if not log.is_dir():
-        raise RunError(f"{folder}: this is not the directory of one run (it has no log); of a sweep, give points/N")
+        raise RunError(f"{folder}: this is not the directory of one run (it has no log); give its points/N or seeds/N")
     dataset = ds.dataset(log, format="parquet", partitioning="hive")
     try:
         rows = list(_rows(dataset, name, int(number)))
     except (pa.ArrowException, OSError) as error:
         raise RunError(f"{log}: the message log cannot be read ({' '.join(str(error).split())[:200]})") from None
     if not rows:
-        raise RunError(f"{message}: there is no such message in {log}")
+        raise RunError(f"{message}: there is no such message in {log}; {_hint(dataset, name, int(number))}")
     return [
         Step(
             row["time_ns"],
@@ -56,6 +57,23 @@ def trace(folder: Path, message: str) -> list[Step]:
         )
         for row in _in_causal_order(rows)
     ]
+
+
+def _hint(dataset: ds.Dataset, name: str, number: int) -> str:
+    """Which messages there are, for who has asked for one that there is not."""
+    is_published = (pc.field("broker") == CLIENTS) & (pc.field("event") == "published")
+    published = dataset.to_table(columns=["origin", "sequence"], filter=is_published)
+    table = published.group_by("origin").aggregate([("sequence", "min"), ("sequence", "max")])
+    numbers = {row["origin"]: (row["sequence_min"], row["sequence_max"]) for row in table.to_pylist()}
+    publishers = sorted(numbers, key=lambda it: (len(it), it))  # sensor.9 before sensor.10
+    if name in numbers:
+        return "{} published {} to {}".format(name, *numbers[name])
+    if copies := [it for it in publishers if it.rpartition(".")[0] == name]:
+        copy = next((it for it in copies if number <= numbers[it][1]), None)
+        return f"{name} has copies" + (f": did you mean {copy}.{number}?" if copy else f", {copies[0]} to {copies[-1]}")
+    if len(publishers) > NAMES_SHOWN_MAX:
+        publishers = [*publishers[: NAMES_SHOWN_MAX - 1], "...", publishers[-1]]
+    return f"publishers are {', '.join(publishers)}" if publishers else "it has no publishers"
 
 
 def _in_causal_order(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -80,7 +98,7 @@ def _in_causal_order(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _is_clients(row: dict[str, Any]) -> bool:
-    return str(row["broker"]).startswith(CLIENTS)
+    return bool(row["broker"] == CLIENTS)
 
 
 def _key(row: dict[str, Any]) -> Key:
@@ -102,7 +120,7 @@ def _ranks(rows: list[dict[str, Any]]) -> dict[str, int]:
     """Where the message was, in the order of its way: steps at one moment are told so."""
     order = [CLIENTS]
     entered = [it["broker"] for it in rows if it["event"] == "received" and ">" not in (it["client"] or "")]
-    order += [it for it in entered if not it.startswith(CLIENTS)]
+    order += [it for it in entered if it != CLIENTS]
     for place in order:
         sent = (it["client"] or "" for it in rows if it["broker"] == place and it["event"] in ("queued", "sent"))
         reached = (client.split(">")[1] for client in sent if ">" in client)

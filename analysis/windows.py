@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-BATCHES = 20  # of equal compared time, each long beside the time that a queue or a table remembers
+BATCHES = 64  # of equal compared time; merged in analysis/estimates.py until they do not depend on one another
 LONG_AGO_NS = -(1 << 62)
 NOT_COMPARED = -1
 

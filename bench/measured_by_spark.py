@@ -29,7 +29,7 @@ def taken(folder: Path, is_everything: bool) -> Taken:
         facts = Facts(Frames(spark, finished))
         means: Means = {}
         if is_everything:
-            _analysis(facts, lambda _: None)
+            _analysis(facts, lambda _, __: None)
         else:
             means = _measures(facts)
         ended = time.monotonic()

@@ -59,7 +59,7 @@ class _Timed(Simulation):
 
     def _sent(self) -> int:
         sessions = [
-            it for host in self.hosts.values() for it in (*host.broker.sessions.values(), host.broker.overlay.parent)
+            it for host in self.hosts.values() for it in (*host.broker.links.values(), host.broker.overlay.parent)
         ]
         return sum(sum(it.link.sent.values()) for it in sessions if it is not None and it.link is not None)
 

@@ -27,15 +27,18 @@ FIELDS = (
     ("flags", "B"),  # see below
 )
 RECORD = struct.Struct("<" + "".join(code for _, code in FIELDS))
+NUMBER_MAX = 2**31 - 1  # the largest number of a publisher's message that fits into `route`
 RECORDS_FILE, NAMES_FILE = "log.{}.records", "log.{}.names"  # each life of a broker has its own pair, 1, 2, ...
 MAGIC = b"brokerbed log 2\n"
-CLIENTS = "clients"  # the name under which the testbed's own clients log
+CLIENTS = "clients"  # the name under which the testbed's own clients log; no broker of a scenario has it
 RETAIN, DUPLICATE = 1, 2
 ADDITIONAL = 4  # sent up a link below which nobody subscribes
 NOT_BACK = 16  # `routed`: to all receivers of the route but the one from which it came
 REPLAY = 8  # a retained message for a new subscription of a child
-WAITED = 32  # it was `queued` before, so this tells no second time that it was routed to `subject`
+WAITED = 32  # it was `queued` before, or `dropped` at the input, so this does not tell that it was routed to `subject`
 NAMES_MAX = 200_000  # remembered in memory; the file has all
+NAME_CHARS_MAX = 32_000_000  # of all names together that are remembered
+ROUTE_RECEIVERS_MAX = 4_000_000  # of all routes together that are remembered
 SHARED = tuple(range(4096))  # numbers that all logs of a process share: of a hundred logs each would have its own
 
 
@@ -75,6 +78,8 @@ class Reason(IntEnum):
     EXPIRED = 4
     TOO_LARGE = 5  # for the client's maximum packet size
     SESSION_ENDED = 6
+    NOT_AUTHORIZED = 7  # it waited in a session whose user may not read it any more, by rules that have changed
+    INPUT_FULL = 8  # too many messages in the emulated service at the input: it reaches nobody, `subject` sent it
 
 
 class Log:
@@ -89,14 +94,18 @@ class Log:
         self._route_numbers: dict[tuple[int, ...], int] = {}
         self._named = 0
         self._routed = 0
+        self._name_chars = 0  # of the names in `numbers`
+        self._route_receivers = 0  # of the routes in `_route_numbers`
 
     def number(self, name: str) -> int:
         """The number of a name, given at its first occurrence."""
         number = self.numbers.get(name)
         if number is None:
-            if len(self.numbers) >= NAMES_MAX:
+            if len(self.numbers) >= NAMES_MAX or self._name_chars > NAME_CHARS_MAX:
                 self.numbers.clear()
                 self.origins.clear()  # a name that comes again gets another number; both stay valid
+                self._name_chars = 0
+            self._name_chars += len(name)
             number = self._named
             self._named += 1
             if number < len(SHARED):
@@ -113,8 +122,10 @@ class Log:
         """The number of a set of receivers."""
         number = self._route_numbers.get(receivers)
         if number is None:
-            if len(self._route_numbers) >= NAMES_MAX:
+            if len(self._route_numbers) >= NAMES_MAX or self._route_receivers > ROUTE_RECEIVERS_MAX:
                 self._route_numbers.clear()
+                self._route_receivers = 0
+            self._route_receivers += len(receivers)
             number = self._route_numbers[receivers] = self._routed
             self._routed += 1
             self.routes.append((number, receivers))

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import mqtt5
 
 NS_PER_S = 1_000_000_000
+CACHED_TOPIC_CHARS_MAX = 256  # longer topics are in no cache: 100 000 topics of 64 KB would be 6 GB
+FORMAT_0_GIVEN = 2  # in packet objects: a Payload Format Indicator of 0 that was given; there 0 means that none was
 
 
 class Entry(NamedTuple):
@@ -18,7 +20,7 @@ class Entry(NamedTuple):
 class Properties(NamedTuple):
     """The properties of a PUBLISH that are forwarded unchanged (section 3.3.2.3)."""
 
-    payload_format: int = 0
+    payload_format: int | None = None
     content_type: str | None = None
     response_topic: str | None = None
     correlation_data: bytes | None = None
@@ -75,7 +77,7 @@ class Message:
         self.number = 0  # of its row in the store; 0: it has none
         self.uses = 0  # by other rows
         self.entering = self.retained = 0  # rows that say that it is at the input, or retained
-        self.head = topic_head(topic)
+        self.head = _cached_head(topic) if len(topic) <= CACHED_TOPIC_CHARS_MAX else topic_head(topic)
         self.size = len(self.head) + len(payload)
 
 
@@ -91,16 +93,25 @@ class Published(NamedTuple):
     answers: Entry | None = None
 
 
-@lru_cache(maxsize=100_000)
 def topic_head(topic: str) -> bytes:
     """A topic as it stands in a PUBLISH packet."""
     encoded = topic.encode()
     return len(encoded).to_bytes(2, "big") + encoded
 
 
+_cached_head = lru_cache(maxsize=100_000)(topic_head)
+_FORMATS = {0: None, 1: 1, FORMAT_0_GIVEN: 0}
+_INDICATORS = {payload_format: indicator for indicator, payload_format in _FORMATS.items()}
+
+
+def format_indicator(properties: Properties) -> int:
+    """The Payload Format Indicator as packet objects hold it."""
+    return _INDICATORS[properties.payload_format]
+
+
 def properties_of(packet: "mqtt5.PublishPacket | mqtt5.Will") -> Properties:
     return Properties(
-        packet.payload_format_indicator,
+        _FORMATS[packet.payload_format_indicator],
         packet.content_type,
         packet.response_topic,
         packet.correlation_data,

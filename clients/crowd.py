@@ -5,7 +5,7 @@ They do what the generators of workload.py say, on whatever clock and connection
 
 from collections.abc import Callable, Iterator
 from itertools import chain, count
-from typing import Any
+from typing import Any, Protocol
 
 from broker.config import Demand
 from broker.laws import sampler
@@ -20,18 +20,58 @@ from orchestrator.scenario.model import Scenario, class_topic
 
 PUBLISHED, SENT, RECEIVED, PROCESSED = map(int, (Kind.PUBLISHED, Kind.SENT, Kind.RECEIVED, Kind.PROCESSED))
 ACKNOWLEDGED = int(Kind.ACKNOWLEDGED)
+CONNECTING_SHARES_MAX = 10_000  # enough for a median
+
 NewClient = Callable[[str, str, bool], Client]  # at which broker, with which id, whether it starts clean
+
+
+class PeerClient(Protocol):
+    """The MQTT client of a publisher or subscriber: it keeps its session, and stays connected while it is told to."""
+
+    received: Callable[[str, bytes, int], None] | None  # topic, payload, QoS
+    taken: Callable[[Message], None] | None  # the broker has acknowledged a publication
+    is_accepted_changed: Callable[[bool], None] | None  # the broker accepted it, or the connection ended
+
+    def connect(self) -> None: ...
+    def disconnect(self) -> None:
+        """The connection breaks, without a DISCONNECT, and is not made again until `connect`."""
+
+    def subscribe(self, topic_filter: str, qos: int, /) -> None: ...
+    def publish(self, topic: str, payload: bytes, qos: int, /) -> None: ...
+    @property
+    def is_connected(self) -> bool: ...
+    @property
+    def is_settled(self) -> bool:
+        """It is as it is to be: not connected, or connected with every subscription confirmed."""
+
+    @property
+    def under_way(self) -> int:
+        """Publications that it has taken on and the broker has not acknowledged."""
+
+    @property
+    def held(self) -> int:
+        """Publications that wait although there is a connection."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What its socket has not taken."""
+
+
+NewPeer = Callable[[str, str], PeerClient]  # at which broker, with which id
 
 
 class Crowd:
     def __init__(
-        self, scenario: Scenario, clock: Clock, log: Log | None, new_client: NewClient, part: int = 0, parts: int = 1
-    ) -> None:
+        self, scenario: Scenario, clock: Clock, log: Log | None, new_client: NewClient, new_peer: NewPeer,
+        part: int = 0, parts: int = 1,
+    ) -> None:  # fmt: skip
         """`part` of `parts`: so that several processes can have a share each."""
         self.scenario = scenario
         self.clock = clock
         self.log = log
         self.new_client = new_client
+        self.new_peer = new_peer
+        self.connecting_shares: list[float] = []  # of a mean ON period that passed before the broker accepted a peer
         self.end_ns = scenario.clock.warmup + scenario.clock.measure
         self.classes = [class_topic(number) for number in range(scenario.classes)]
         peers = [(kind, copy) for kind, peer in self._peers() for copy in copies_of(scenario, peer)]
@@ -44,7 +84,7 @@ class Crowd:
         yield from ((SubscribingPeer, peer) for peer in self.scenario.subscribers)
 
     @property
-    def clients(self) -> "Iterator[Client]":
+    def clients(self) -> "Iterator[PeerClient]":
         yield from (it.client for it in self.peers)
         for pool in self.pools:
             yield from pool.clients
@@ -65,7 +105,7 @@ class Crowd:
         publishers = {it.id: it for peer in self.scenario.publishers for it in copies_of(self.scenario, peer)}
         for peer in self.peers:
             if isinstance(peer, SubscribingPeer):
-                peer.sight = Sight(self.clock, self.scenario.seed, publishers)
+                peer.sight = Sight(self.scenario.seed, publishers)
 
     def begin(self) -> None:
         """At time zero, or a little before."""
@@ -84,7 +124,7 @@ class Crowd:
         return demand_of(self.scenario, law, *name)
 
     def notes_of(self, client_id: str, topic: str, publisher: str, qos: int) -> Notes:
-        return Notes(self.clock, self.log, client_id, topic, publisher, qos)
+        return Notes(self.log, client_id, topic, publisher, qos)
 
     def each(self, items: Iterator[Any], act: Callable[[Any], None]) -> None:
         """Do what a generator says, one thing after the other, until the measured time is over.
@@ -117,7 +157,8 @@ def demand_of(scenario: Scenario, law: Law | None, *name: str) -> Demand | None:
 class Pool:
     """The subscriptions and publications of the classes at one broker.
 
-    A client has a filter once; so the second subscription to one class at one broker is another client's.
+    A client has a filter once; so the second subscription to one class at one broker is another client's. The slash in
+    their client ids keeps them apart from peers, whose names have none.
     """
 
     def __init__(self, crowd: Crowd, broker: str, position: int) -> None:
@@ -128,7 +169,7 @@ class Pool:
         self._changes = churn(_churn_shares(scenario, position), stream(scenario.seed, "subscriptions", broker))
         shares = _publication_shares(scenario, position)
         self._times = publications(shares, stream(scenario.seed, "publications", broker))
-        self._publisher = crowd.new_client(broker, f"{broker}-pub", scenario.publications.qos == 0)
+        self._publisher = crowd.new_client(broker, f"{broker}/pub", scenario.publications.qos == 0)
         self._publisher.taken = self._taken
         self._qos = scenario.publications.qos
         self._payload = payload_of(CLASS.decode(), 0, scenario.payload_bytes)[: scenario.payload_bytes]
@@ -156,7 +197,7 @@ class Pool:
     def _change(self, change: Change) -> None:
         scenario = self._crowd.scenario
         while len(self._clients) <= change.slot:
-            name = f"{self._broker}-sub{len(self._clients)}"
+            name = f"{self._broker}/sub{len(self._clients)}"
             client = self._crowd.new_client(self._broker, name, scenario.subscriptions.qos == 0)
             client.connect()
             self._clients.append(client)
@@ -173,14 +214,14 @@ class Pool:
         crowd, topic = self._crowd, self._crowd.classes[publication[1]]
         publisher, number = self._publisher.client_id, next(self._number)
         payload = payload_of(publisher, number, crowd.scenario.payload_bytes)
-        crowd.notes_of(publisher, topic, publisher, self._qos).add(PUBLISHED, number, len(payload))
+        crowd.notes_of(publisher, topic, publisher, self._qos).add(publication[0], PUBLISHED, number, len(payload))
         self._publisher.publish(topic, payload, self._qos)
 
     def _taken(self, message: Message) -> None:
         publisher, known = self._publisher.client_id, identity(message.payload)
         assert known is not None
         notes = self._crowd.notes_of(publisher, message.topic, publisher, self._qos)
-        notes.add(ACKNOWLEDGED, known[1], len(message.payload))
+        notes.add(self._crowd.clock.now_ns, ACKNOWLEDGED, known[1], len(message.payload))
 
     @property
     def clients(self) -> list[Client]:
@@ -193,9 +234,11 @@ class ConnectedPeer:
     def __init__(self, crowd: Crowd, peer: Peer) -> None:
         self.crowd = crowd
         self.peer = peer
-        self.client = crowd.new_client(peer.broker, peer.id, False)
+        self.client = crowd.new_peer(peer.broker, peer.id)
+        self.client.is_accepted_changed = self._accepted_changed
         self._is_on = True
         self._is_kept_off = False  # by a fault
+        self._on_since_ns: int | None = None  # it has come, and the broker has not accepted it yet
         self.stage: Stage
 
     def connect(self) -> None:
@@ -205,12 +248,21 @@ class ConnectedPeer:
         if self.peer.on is not None and self.peer.off is not None:
             times = on_off(self.peer.on, self.peer.off, stream(self.crowd.scenario.seed, "on-off", self.peer.id))
             self.crowd.each(times, self._turn)
-        else:
-            self.switched(True)
 
     def _turn(self, change: tuple[int, bool]) -> None:
-        self._is_on = change[1]
+        time_ns, self._is_on = change
+        self._on_since_ns = time_ns if self._is_on and not self.client.is_connected else None
         self._apply()
+
+    def _accepted_changed(self, is_accepted: bool) -> None:
+        since_ns, self._on_since_ns = self._on_since_ns, None
+        if is_accepted and since_ns is not None and len(self.crowd.connecting_shares) < CONNECTING_SHARES_MAX:
+            assert self.peer.on is not None
+            self.crowd.connecting_shares.append((self.crowd.clock.now_ns - since_ns) / self.peer.on.mean)
+        self.accepted(is_accepted)
+
+    def accepted(self, is_accepted: bool) -> None:
+        """For those who work only while the broker has accepted them."""
 
     def keep_off(self, is_kept_off: bool) -> None:
         self._is_kept_off = is_kept_off
@@ -226,14 +278,13 @@ class ConnectedPeer:
             self.client.connect()
         else:
             self.client.disconnect()
-        self.switched(is_on)
-
-    def switched(self, is_on: bool) -> None:
-        """For those who work only while they are connected."""
 
 
 class PublishingPeer(ConnectedPeer):
-    """Makes messages all the time; they wait in its own queue, which is served while it is connected."""
+    """Makes messages all the time; they wait in its own queue, which is served while the broker has accepted it.
+
+    A message that left the queue before the CONNACK would be lost at QoS 0.
+    """
 
     def __init__(self, crowd: Crowd, peer: Publisher) -> None:
         super().__init__(crowd, peer)
@@ -244,6 +295,9 @@ class PublishingPeer(ConnectedPeer):
         self.client.taken = self._taken
         self.stage = Stage(crowd.clock, crowd.demand(peer.service, "publisher", peer.id), self._send)
 
+    def accepted(self, is_accepted: bool) -> None:
+        self.stage.switch(is_accepted)
+
     def begin(self) -> None:
         super().begin()
         self.crowd.each(messages(self.crowd.scenario.seed, self.peer.id, self._rate_per_s), self._make)
@@ -253,24 +307,21 @@ class PublishingPeer(ConnectedPeer):
         """The number of the last message that has left its own queue."""
         return self._number - len(self.stage)
 
-    def switched(self, is_on: bool) -> None:
-        self.stage.switch(is_on)
-
-    def _make(self, _: tuple[int, int]) -> None:
+    def _make(self, made: tuple[int, int]) -> None:
         number = self._number = self._number + 1
         payload = payload_of(self.peer.id, number, self._payload_bytes)
-        self._note(PUBLISHED, number, len(payload))
-        self.stage.put((number, payload))
+        self._note(made[0], PUBLISHED, number, len(payload))
+        self.stage.put((number, payload), made[0])
 
-    def _send(self, item: Any) -> None:
+    def _send(self, item: Any, time_ns: int) -> None:
         number, payload = item
-        self._note(SENT, number, len(payload))
+        self._note(time_ns, SENT, number, len(payload))
         self.client.publish(self.peer.topic, payload, self.peer.qos)
 
     def _taken(self, message: Message) -> None:
         known = identity(message.payload)
         assert known is not None
-        self._note(ACKNOWLEDGED, known[1], len(message.payload))
+        self._note(self.crowd.clock.now_ns, ACKNOWLEDGED, known[1], len(message.payload))
 
 
 class SubscribingPeer(ConnectedPeer):
@@ -280,10 +331,8 @@ class SubscribingPeer(ConnectedPeer):
         super().__init__(crowd, peer)
         self.client.received = self._received
         self.client.subscribe(peer.topic, peer.qos)
-        demand = crowd.demand(peer.service, "subscriber", peer.id)
-        self.stage = Stage(crowd.clock, demand, self._processed)
+        self.stage = Stage(crowd.clock, crowd.demand(peer.service, "subscriber", peer.id), self._processed)
         self.stage.switch(True)
-        self._work = self.stage.put if demand is not None else self._processed
         self._notes: dict[tuple[bytes, str, int], Notes] = {}  # by publisher, topic and QoS
         self.sight: Sight | None = None  # if somebody watches
 
@@ -296,14 +345,15 @@ class SubscribingPeer(ConnectedPeer):
         if notes is None:
             notes = self.crowd.notes_of(self.peer.id, topic, publisher.decode(), qos)
             self._notes[publisher, topic, qos] = notes
-        notes.add(RECEIVED, number, len(payload))
-        self._work((notes, number, len(payload)))
+        now_ns = self.crowd.clock.now_ns
+        notes.add(now_ns, RECEIVED, number, len(payload))
+        self.stage.put((notes, number, len(payload)), now_ns)
 
-    def _processed(self, item: Any) -> None:
+    def _processed(self, item: Any, time_ns: int) -> None:
         notes, number, size = item
-        notes.add(PROCESSED, number, size)
+        notes.add(time_ns, PROCESSED, number, size)
         if self.sight is not None:
-            self.sight.note(notes.publisher, number)
+            self.sight.note(notes.publisher, number, time_ns)
 
 
 def _churn_shares(scenario: Scenario, position: int) -> list[Share]:

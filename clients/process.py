@@ -10,27 +10,31 @@ import gc
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 import uvloop
 
 from broker.log_record import Log
-from clients.crowd import Crowd, PublishingPeer, SubscribingPeer
+from clients.crowd import Crowd, PeerClient, PublishingPeer, SubscribingPeer
 from clients.raw_log import append
 from clients.session import Client
 from clients.sight import Sight
-from clients.sockets import Line, RealClock
+from clients.sockets import BACKOFF_S, Line, RealClock
+from clients.stock import StockClient
 from orchestrator.scenario import Scenario, load
 
-BACKOFF_S = 0.05
 WRITE_S = 0.5  # between two writings of the log
 SETTLE_S = 0.01  # between two looks whether all are connected
 GC_ALLOCATIONS = 50_000
+MISSING = 3  # exit code: the log could not be written
+CONNECTING_MAX = 32  # threads in which stock clients connect: one that gets no answer must not keep the others waiting
 PACKET_BYTES = 20  # of a publication, beside its payload
 
 
@@ -41,9 +45,10 @@ class Clients:
         self._log = Log()
         self._clock = RealClock(scenario.clock.speedup)
         self._addresses: dict[str, tuple[str, int]] = {}
-        self._at: dict[str, list[Client]] = {}  # by broker
+        self._at: dict[str, list[PeerClient]] = {}  # by broker
         self._retry: Callable[..., Any] = asyncio.get_running_loop().call_later
-        self._crowd = Crowd(scenario, self._clock, self._log, self._client, part, parts)
+        new_peer = partial(kind_of_peers(scenario).new, self)
+        self.crowd = Crowd(scenario, self._clock, self._log, self._client, new_peer, part, parts)
 
     def _client(self, broker: str, client_id: str, is_clean: bool) -> Client:
         client = Client(
@@ -55,6 +60,14 @@ class Clients:
         self._at.setdefault(broker, []).append(client)
         return client
 
+    def light_peer(self, broker: str, client_id: str) -> PeerClient:
+        return self._client(broker, client_id, False)
+
+    def stock_peer(self, broker: str, client_id: str) -> PeerClient:
+        client = StockClient(lambda: self._addresses[broker], client_id)
+        self._at.setdefault(broker, []).append(client)
+        return client
+
     @property
     def log(self) -> Log:
         return self._log
@@ -62,27 +75,27 @@ class Clients:
     async def connect(self, brokers: dict[str, list[Any]]) -> None:
         """Returns when all are connected and what is subscribed at time zero is so."""
         self._addresses = {name: (host, port) for name, (host, port) in brokers.items()}
-        self._crowd.connect()
+        self.crowd.connect()
         await self._settle()
-        self._crowd.populate()
+        self.crowd.populate()
         await self._settle()
         gc.collect()
         gc.freeze()  # what is there now stays for long
         gc.set_threshold(GC_ALLOCATIONS, 50, 100)
 
     async def _settle(self) -> None:
-        while not all(client.is_settled for client in self._crowd.clients):  # noqa: ASYNC110
+        while not all(client.is_settled for client in self.crowd.clients):  # noqa: ASYNC110
             await asyncio.sleep(SETTLE_S)
 
     async def begin(self, start_ns: int, is_watched: bool) -> None:
         """At this wall time, which is to come."""
         self._clock.start(start_ns)
         if is_watched:
-            self._crowd.watch()
-        self._crowd.begin()
+            self.crowd.watch()
+        self.crowd.begin()
 
     async def keep_off(self, peers: list[str], is_kept_off: bool) -> None:
-        for peer in self._crowd.peers:
+        for peer in self.crowd.peers:
             if peer.peer.id in peers:
                 peer.keep_off(is_kept_off)
 
@@ -90,20 +103,21 @@ class Clients:
         """Where somebody is not as he is to be, and which peers are on."""
         return {
             "unsettled": [broker for broker, it in self._at.items() if not all(client.is_settled for client in it)],
-            "unsettled_peers": [it.peer.id for it in self._crowd.peers if not it.client.is_settled],
-            "connected_peers": [it.peer.id for it in self._crowd.peers if it.client.is_connected],
-            "under_way": sum(client.under_way for client in self._crowd.clients)
-            + sum(len(peer.stage) for peer in self._crowd.peers),
+            "unsettled_peers": [it.peer.id for it in self.crowd.peers if not it.client.is_settled],
+            "connected_peers": [it.peer.id for it in self.crowd.peers if it.client.is_connected],
+            "under_way": sum(client.under_way for client in self.crowd.clients)
+            + sum(len(peer.stage) for peer in self.crowd.peers),
             "held": self._held,
         }
 
     @property
     def _held(self) -> int:
         """Publications that wait because brokers do not take them; those that sockets hold are reckoned from bytes."""
-        lines = [client.line for client in self._crowd.clients]
-        unsent = sum(line.unsent_bytes for line in lines if isinstance(line, Line))
-        size = self._crowd.scenario.payload_bytes + PACKET_BYTES
-        return sum(client.held for client in self._crowd.clients) + unsent // size
+        clients = list(self.crowd.clients)
+        unsent_bytes = sum(client.unsent_bytes for client in clients)
+        return sum(client.held for client in clients) + unsent_bytes // (
+            self.crowd.scenario.payload_bytes + PACKET_BYTES
+        )
 
     async def peers(self, since_ns: int) -> list[dict[str, Any]]:
         """For who watches; from now on messages that were made before `since_ns` have no delay.
@@ -111,7 +125,7 @@ class Clients:
         `queue` is a peer's own; of publishers the last number `sent`; of subscribers what they have `seen` of each
         publisher: last number, how many, seconds of delay of all together.
         """
-        for it in self._crowd.peers:
+        for it in self.crowd.peers:
             if isinstance(it, SubscribingPeer) and it.sight is not None:
                 it.sight.since_ns = since_ns
         return [
@@ -120,12 +134,12 @@ class Clients:
                 "sent": it.sent if isinstance(it, PublishingPeer) else None,
                 "seen": _seen(it.sight) if isinstance(it, SubscribingPeer) and it.sight is not None else {},
             }
-            for it in self._crowd.peers
+            for it in self.crowd.peers
         ]  # fmt: skip
 
     async def stop(self) -> None:
         """The measured time is over."""
-        self._crowd.stop()
+        self.crowd.stop()
 
     async def lateness(self) -> dict[str, Any]:
         """Of what was done, in wall time."""
@@ -135,7 +149,26 @@ class Clients:
             "done_late": clock.done_late,
             "mean_s": clock.late_ns / 1e9 / max(1, clock.done),
             "max_s": clock.late_ns_max / 1e9,
+            "connecting_share": median(self.crowd.connecting_shares or [0.0]),
         }
+
+
+class PeerKind(NamedTuple):
+    """What a scenario's `peers` can be: how such a client is made, and the event loop that it needs."""
+
+    new: Callable[[Clients, str, str], PeerClient]
+    run: Callable[[Coroutine[Any, Any, int]], int]
+
+
+PEER_KINDS = {
+    "stock": PeerKind(Clients.stock_peer, asyncio.run),  # clients/stock.py says why it cannot be uvloop
+    "light": PeerKind(Clients.light_peer, uvloop.run),
+}
+
+
+def kind_of_peers(scenario: Scenario) -> PeerKind:
+    has_peers = bool(scenario.publishers or scenario.subscribers)
+    return PEER_KINDS[scenario.peers if has_peers else "light"]
 
 
 def _seen(sight: Sight) -> dict[str, tuple[int, int, float]]:
@@ -165,11 +198,12 @@ async def _answer(commands: asyncio.StreamReader, clients: Clients) -> None:
         print(json.dumps(answer), flush=True)
 
 
-async def _serve(options: argparse.Namespace) -> None:
-    point = load(options.scenario).points[options.point]
-    clients = Clients(replace(point, seed=options.seed), options.part, options.parts)
+async def _serve(scenario: Scenario, options: argparse.Namespace) -> int:
+    """The exit code."""
+    clients = Clients(scenario, options.part, options.parts)
     write_log = partial(append, options.log, options.part + 1, clients.log)
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(CONNECTING_MAX))
     commands, ended = asyncio.StreamReader(limit=1 << 24), asyncio.Event()
     await loop.connect_read_pipe(lambda: _Input(commands, ended), sys.stdin)
     loop.add_signal_handler(signal.SIGTERM, ended.set)
@@ -181,6 +215,7 @@ async def _serve(options: argparse.Namespace) -> None:
                 write_log()
 
     working = [asyncio.create_task(it) for it in (write(), _answer(commands, clients), ended.wait())]
+    code = 0
     try:
         done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -192,6 +227,8 @@ async def _serve(options: argparse.Namespace) -> None:
             write_log()
         except OSError as error:
             print(f"the log of these clients ends too early ({error.strerror})", file=sys.stderr)
+            code = MISSING
+    return code
 
 
 def main() -> None:
@@ -202,7 +239,9 @@ def main() -> None:
     parser.add_argument("--part", type=int, default=0, help="which part of the clients")
     parser.add_argument("--parts", type=int, default=1, help="how many parts there are")
     parser.add_argument("--log", type=Path, required=True, help="folder of the raw log")
-    uvloop.run(_serve(parser.parse_args()))
+    options = parser.parse_args()
+    scenario = replace(load(options.scenario).points[options.point], seed=options.seed)
+    sys.exit(kind_of_peers(scenario).run(_serve(scenario, options)))
 
 
 if __name__ == "__main__":

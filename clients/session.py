@@ -16,6 +16,7 @@ from broker.values import Message, Published
 Packet = mqtt5.Packet | Run | Published
 FOREVER_S = 0xFFFF_FFFF
 QOS = (mqtt5.QoS(0), mqtt5.QoS(1), mqtt5.QoS(2))
+REFUSED = 0x80  # reason codes from here on are errors
 WINDOW = 20  # messages at QoS 1 and 2 under way, as brokers allow by default
 
 
@@ -39,6 +40,10 @@ class Line(Protocol):
 
     @property
     def out(self) -> Out: ...
+    @property
+    def unsent_bytes(self) -> int:
+        """What the other side has not taken yet."""
+
     def close(self) -> None:
         """Without a word; the client is not told."""
 
@@ -54,6 +59,7 @@ class Client:
         self.confirmed: set[str] = set()  # what the broker has acknowledged
         self.received: Callable[[str, bytes, int], None] | None = None
         self.taken: Callable[[Message], None] | None = None  # the broker has acknowledged a publication
+        self.is_accepted_changed: Callable[[bool], None] | None = None  # by the broker; no longer if it is lost
         self._is_clean = is_clean
         self._open_line = dial
         self._retry = retry
@@ -91,8 +97,8 @@ class Client:
         return len(self._waiting) if self._greeted else 0
 
     @property
-    def line(self) -> Line | None:
-        return self._line
+    def unsent_bytes(self) -> int:
+        return 0 if self._line is None else self._line.unsent_bytes
 
     # -- being connected --------------------------------------------------------------------------------------
 
@@ -130,8 +136,10 @@ class Client:
             self._lost()
 
     def _lost(self) -> None:
+        was_accepted, self._greeted = self._greeted, False
         self._line = self._out = None
-        self._greeted = False
+        if was_accepted and self.is_accepted_changed is not None:
+            self.is_accepted_changed(False)
         if self._is_wanted:
             self._dials += 1
             self._retry(self._dial, self._dials)
@@ -216,6 +224,9 @@ class Client:
             self.received(it.message.topic, it.message.payload, it.qos)
 
     def _welcome(self, packet: mqtt5.ConnAckPacket) -> None:
+        if int(packet.reason_code) >= REFUSED:
+            self.break_()
+            return
         self._greeted = True
         if not packet.session_present:
             self.confirmed.clear()
@@ -235,6 +246,8 @@ class Client:
             if topic_filter not in self.confirmed:
                 self._ask(topic_filter, True)
         self._pump()
+        if self.is_accepted_changed is not None:
+            self.is_accepted_changed(True)
 
     def _told(self, packet: mqtt5.SubAckPacket | mqtt5.UnsubAckPacket) -> None:
         topic_filter, is_wanted = self._asked.pop(packet.packet_id, ("", False))
@@ -248,7 +261,7 @@ class Client:
         if published is not None:
             if published.qos != 1:
                 self._released.discard(packet.packet_id)
-            elif self.taken is not None and int(packet.reason_code) < 0x80:
+            elif self.taken is not None and int(packet.reason_code) < REFUSED:
                 self.taken(published.message)
         if self._waiting:
             self._pump()
@@ -257,7 +270,7 @@ class Client:
         published = self._open.get(packet.packet_id)
         if published is not None and packet.packet_id not in self._released:
             self._released.add(packet.packet_id)
-            if self.taken is not None and int(packet.reason_code) < 0x80:
+            if self.taken is not None and int(packet.reason_code) < REFUSED:
                 self.taken(published.message)
         self._send(mqtt5.PubRelPacket(packet.packet_id))
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from clients.session import Clock
 from clients.workload import messages
 from orchestrator.scenario.format import Publisher
 
@@ -32,18 +31,17 @@ class Seen:
 class Sight:
     """Of one subscribing peer. Messages do not tell when they were made; but the seed does."""
 
-    def __init__(self, clock: Clock, seed: int, publishers: Mapping[str, Publisher]) -> None:
-        self._clock = clock
+    def __init__(self, seed: int, publishers: Mapping[str, Publisher]) -> None:
         self._seed = seed
         self._publishers = publishers
         self.of: dict[str, Seen] = {}
         self.since_ns = 0
 
-    def note(self, publisher: str, number: int) -> None:
+    def note(self, publisher: str, number: int, now_ns: int) -> None:
         seen = self.of.get(publisher)
         if seen is None:
             peer = self._publishers.get(publisher)
             if peer is None:  # that of a class
                 return
             seen = self.of[publisher] = Seen(messages(self._seed, publisher, peer.rate))
-        seen.note(number, self._clock.now_ns, self.since_ns)
+        seen.note(number, now_ns, self.since_ns)

@@ -1,11 +1,8 @@
-"""Clients on sockets: model time on a real clock, and connections that carry the packets of session.Client.
-
-Timers of an event loop have a grain of a millisecond. What is due within half of one is done at once, so that things
-happen too early as often as too late, and what follows is reckoned from when it was due.
-"""
+"""Clients on sockets: model time on a real clock, and connections that carry the packets of session.Client."""
 
 import asyncio
 import heapq
+import math
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -15,10 +12,11 @@ import mqtt5
 from broker.core.run import Run
 from broker.errors import MqttError
 from broker.mqtt import frames, v5
-from broker.values import NS_PER_S, Message, Published, topic_head
+from broker.values import Message, Published, topic_head
+from clients.alarm import Alarm
 from clients.session import Client, Packet
 
-GRAIN_NS = 500_000
+BACKOFF_S = 0.05  # before a client whose connection failed tries again
 PACKET_BYTES_MAX = 268_435_460
 AT_ONCE_MAX = 100  # things that are due, before the network has its turn
 LATE_NS = 100_000_000  # of wall time: beyond it, something was done too late
@@ -31,12 +29,11 @@ class RealClock:
         self.speedup = speedup
         self.late_ns = self.late_ns_max = 0  # by how much wall time what was done was late: in all, and at most
         self.done = self.done_late = 0
-        self._loop = asyncio.get_running_loop()
         self._start_ns: int | None = None  # on the monotonic clock
         self._heap: list[tuple[int, int, Callable[[Any], None], Any]] = []
         self._set = 0
-        self._armed_ns: int | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(asyncio.get_running_loop(), self._due)
+        self._is_busy = False  # doing what is due
 
     @property
     def now_ns(self) -> int:
@@ -49,37 +46,37 @@ class RealClock:
         self._start_ns = wall_ns - time.time_ns() + time.monotonic_ns()
         self._arm()
 
+    def close(self) -> None:
+        """Nothing is done any more."""
+        self._alarm.close()
+
     def at(self, due_ns: int, action: Callable[[Any], None], argument: Any) -> None:
         self._set += 1
         heapq.heappush(self._heap, (due_ns, self._set, action, argument))
-        if self._armed_ns is None or due_ns < self._armed_ns:
+        if self._heap[0][1] == self._set:
             self._arm()
 
     def _arm(self) -> None:
-        if self._start_ns is None or not self._heap:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._armed_ns = self._heap[0][0]
-        wall_ns = (self._armed_ns - self.now_ns) / self.speedup
-        self._timer = self._loop.call_later(max(0.0, wall_ns / NS_PER_S), self._due)
+        if self._start_ns is not None and self._heap and not self._is_busy:
+            self._alarm.set(self._start_ns + math.ceil(self._heap[0][0] / self.speedup))
 
     def _due(self) -> None:
-        self._timer = self._armed_ns = None
-        heap, grain_ns = self._heap, round(GRAIN_NS * self.speedup)
-        now_ns = self.now_ns
-        for _ in range(AT_ONCE_MAX):
-            if not heap or heap[0][0] > now_ns + grain_ns:
-                break
-            due_ns, _, action, argument = heapq.heappop(heap)
-            late_ns = max(0, now_ns - due_ns) / self.speedup
-            self.done += 1
-            self.done_late += late_ns > LATE_NS
-            self.late_ns += round(late_ns)
-            self.late_ns_max = max(self.late_ns_max, round(late_ns))
-            action(argument)
-            now_ns = self.now_ns
-        if self._armed_ns is None:
+        heap = self._heap
+        self._is_busy = True
+        try:
+            for _ in range(AT_ONCE_MAX):
+                now_ns = self.now_ns
+                if not heap or heap[0][0] > now_ns:
+                    break
+                due_ns, _, action, argument = heapq.heappop(heap)
+                late_ns = round((now_ns - due_ns) / self.speedup)
+                self.done += 1
+                self.done_late += late_ns > LATE_NS
+                self.late_ns += late_ns
+                self.late_ns_max = max(self.late_ns_max, late_ns)
+                action(argument)
+        finally:
+            self._is_busy = False
             self._arm()
 
 

@@ -4,21 +4,34 @@ Exit codes: 0 fine; 1 a measurement or an invariant does not hold; 2 bad input; 
 """
 
 import json
-import shutil
+import os
 import sys
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analysis.errors import MasterError, RunError, SparkError
+from analysis.errors import MasterError, RunError, SparkError, named_in_errors
 from analysis.jobs.cluster import check_master
 from orchestrator import shipped
 from orchestrator.entry import INTERRUPTED
 from orchestrator.grounds.base import GroundError
 from orchestrator.java import JavaError, need_java
+from orchestrator.options import (
+    BadInputError,
+    Ground,
+    Live,
+    LiveAt,
+    Message,
+    RunDir,
+    RunDirs,
+    Seed,
+    Seeds,
+    check_engines,
+    page_address,
+)
 from orchestrator.scenario import ScenarioError, load, schema
 
 if TYPE_CHECKING:
@@ -31,7 +44,6 @@ if TYPE_CHECKING:
 DIFFERS = 1
 BAD_INPUT = 2
 MISSING = 3
-PORT_MAX = 65_535
 
 app = typer.Typer(
     help="A testbed for publish/subscribe broker networks: predict, run, measure, compare.",
@@ -45,6 +57,7 @@ Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write met
 AllowInconclusive = Annotated[
     bool, typer.Option("--allow-inconclusive", help="Exit with 0 if nothing differs, even if something cannot be told.")
 ]
+AllowUnpredicted = Annotated[bool, typer.Option("--allow-unpredicted", help="Let rows without a prediction pass.")]
 Engines = Annotated[
     list[str] | None,
     typer.Option(
@@ -52,21 +65,11 @@ Engines = Annotated[
     ),
 ]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Spark says.")]
-RunDirs = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run directories, or points of sweeps.")]
-RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR")]
 Detail = Annotated[bool, typer.Option("--detail", help="Also the rows per broker, link and queue.")]
 
 
-class BadInputError(Exception):
-    """A mistake on the command line that only the command itself can see."""
-
-
-def main() -> NoReturn:
-    """The console script. Every error that a user can cause is one line on stderr."""
-    sys.exit(dispatch(sys.argv[1:]))
-
-
 def dispatch(arguments: list[str]) -> int:
+    """Runs a command; its exit code. Every error that a user can cause is one line on stderr."""
     try:
         return int(app(arguments or ["--help"], prog_name="brokerbed", standalone_mode=False) or 0)
     except (ScenarioError, BadInputError, MasterError, RunError) as error:
@@ -86,6 +89,10 @@ def dispatch(arguments: list[str]) -> int:
     except BrokenPipeError:  # whoever read our output has seen enough
         sys.stdout = None  # nothing left to flush
         return 0
+    except OSError as error:  # what the system refuses: space on a disk, a permission, open files
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"brokerbed: {where}{os.strerror(error.errno) if error.errno else error}", file=sys.stderr)
+        return MISSING
 
 
 def _version(wanted: bool) -> None:
@@ -103,7 +110,7 @@ def _brokerbed(
 
 @app.command()
 def predict(file: File, as_json: Json = False, detail: Detail = False) -> None:
-    """What theory says of a scenario, at once; nothing is run.
+    """What theory says of a scenario; nothing is run.
 
     A sweep is predicted point by point. Queues that are unstable are named, and what depends on them is left open.
 
@@ -130,44 +137,43 @@ def predict(file: File, as_json: Json = False, detail: Detail = False) -> None:
 @app.command()
 def run(
     file: File,
-    on: Annotated[str, typer.Option(help="The ground: local, virtual or docker.")] = "local",
-    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the scenario's own.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="So many runs, with this seed and the next ones, pooled.")] = 1,
+    on: Ground = "local",
+    seed: Seed = None,
+    seeds: Seeds = 1,
     out: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
     master: Master = None,
     engine: Engines = None,
-    live: Annotated[
-        bool, typer.Option("--live", help="Serve a page that shows the run, and lets you strike it.")
-    ] = False,
-    live_at: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The same, there (port 0: a free one), not on 127.0.0.1:0.")
-    ] = None,
+    live: Live = False,
+    live_at: LiveAt = None,
     no_analyse: Annotated[bool, typer.Option("--no-analyse", help="Only run; print the run directory.")] = False,
     as_json: Json = False,
     detail: Detail = False,
     junit: Junit = None,
     allow_inconclusive: AllowInconclusive = False,
+    allow_unpredicted: AllowUnpredicted = False,
     verbose: Verbose = False,
 ) -> int:
-    """Runs a scenario, measures what happened and sets it beside the prediction.
+    """Runs a scenario and compares it with its prediction.
 
     On the local ground every broker is a process, on the docker ground a container; model time is wall time times
     clock.speedup. The virtual ground has the same brokers on a simulated network and clock: the same seed gives the
     same log. There the points of a sweep run on all cores, or with --master on a Spark cluster. A sweep that was
-    interrupted goes on.
+    interrupted goes on. If it will take more than 10 minutes, the expected time and size of the log are said first.
 
     Example: brokerbed run quickstart --on virtual
     """
+    from analysis.predict import predict as predicted
     from orchestrator import present
+    from orchestrator.progress import progress
     from orchestrator.run import DOCKER, GROUNDS, VIRTUAL
     from orchestrator.run import run as run_experiment
 
     if on not in GROUNDS:
         raise BadInputError(f"--on: the grounds are {', '.join(GROUNDS)}, not {on}")
-    _check_engines(engine or [])
+    check_engines(engine or [])
     if engine and on != DOCKER:
         raise BadInputError("--engine is for containers: add --on docker")
-    page = _address(live_at or "127.0.0.1:0") if live or live_at else None
+    page = page_address(live_at or "127.0.0.1:0") if live or live_at else None
     if page and on == VIRTUAL:
         raise BadInputError("--live: the virtual ground runs faster than anybody can watch; use --on local or docker")
     experiment = load(shipped.find(file))
@@ -175,11 +181,13 @@ def run(
         need_java()  # before anything is run that could not be analysed
     if master is not None:
         check_master(master)
+    present.print_warnings([predicted(point, detail=False) for point in experiment.points])
     spread = None if master is None or on != VIRTUAL else partial(_spread, master, verbose)
-    with present.progress(f"{experiment.name} on {on}") as progress:
-        folder = run_experiment(experiment, on, seed, seeds, out, progress, spread, present.tell, engine or (), page)
+    with progress(f"{experiment.name} on {on}") as report:
+        folder = run_experiment(experiment, on, seed, seeds, out, report, spread, present.tell, engine or (), page)
     if not no_analyse:
-        return _analyse([folder], master, as_json, detail, junit, allow_inconclusive, verbose)
+        allow = allow_inconclusive, allow_unpredicted
+        return _analyse([folder], master, as_json, detail, junit, *allow, verbose, is_warned=True)
     print(json.dumps({"scenario": experiment.name, "on": on, "run_directory": str(folder)}) if as_json else folder)
     return 0
 
@@ -200,56 +208,60 @@ def analyse(
     detail: Detail = False,
     junit: Junit = None,
     allow_inconclusive: AllowInconclusive = False,
+    allow_unpredicted: AllowUnpredicted = False,
     verbose: Verbose = False,
 ) -> int:
-    """Measures finished runs with Spark and sets them beside their predictions.
+    """Compares finished runs with their predictions.
+
+    Spark measures what happened from the message log of each run.
 
     Example: brokerbed analyse runs/latest
     """
-    return _analyse(run_dirs, master, as_json, detail, junit, allow_inconclusive, verbose)
+    return _analyse(run_dirs, master, as_json, detail, junit, allow_inconclusive, allow_unpredicted, verbose)
 
 
 def _analyse(
     folders: "Sequence[Path]", master: str | None, as_json: bool, detail: bool, junit_file: Path | None,
-    allow_inconclusive: bool, verbose: bool,
+    allow_inconclusive: bool, allow_unpredicted: bool, verbose: bool, is_warned: bool = False,
 ) -> int:  # fmt: skip
     from analysis import junit, report
     from analysis.runs import find
-    from analysis.verdicts import INCONCLUSIVE
+    from analysis.verdicts import AGREES, INCONCLUSIVE
     from orchestrator import present
 
+    passing = (AGREES, True), (INCONCLUSIVE, allow_inconclusive), (None, allow_unpredicted)
+    allowed = {verdict for verdict, is_allowed in passing if is_allowed}
     analyses = _analysed([find(folder) for folder in folders], master, verbose)
     for analysis in analyses:
-        page = report.write(analysis.finished.folder)
+        with named_in_errors(analysis.finished.folder):
+            page = report.write(analysis.finished.folder)
         if not as_json:
-            present.print_analysis(analysis, detail)
-            print(f"report: {page}")
-            sys.stdout.flush()
-            present.print_assumptions(analysis)
+            present.print_analysis(analysis, detail, page)
+        if not is_warned:
             present.print_warnings([point.prediction for point in analysis.points])
     if as_json:
         told = [analysis.as_json(detail) for analysis in analyses]
         print(json.dumps(told[0] if len(told) == 1 else {"runs": told}, allow_nan=False))
     if junit_file is not None:
-        junit.write(junit_file, analyses, allow_inconclusive)
+        junit.write(junit_file, analyses, allowed)
     points = [point for analysis in analyses for point in analysis.points]
-    if not allow_inconclusive and any(row.verdict == INCONCLUSIVE for point in points for row in point.headline):
-        present.tell("inconclusive: measure longer (clock.measure), or with more copies or --seeds, to tell")
-    is_fine = all(point.is_tolerable if allow_inconclusive else point.agrees for point in points)
-    return 0 if is_fine else DIFFERS
+    present.print_advice(points, allowed)
+    return 0 if all(point.passes(allowed) for point in points) else DIFFERS
 
 
 def _analysed(found: "Sequence[Finished]", master: str | None, verbose: bool) -> "list[Analysis]":
     from analysis.jobs.analyse import analyse as analyse_all
-    from orchestrator import present
+    from orchestrator.progress import progress
 
-    with present.progress("analysis", is_even=False) as progress:
-        return list(analyse_all(found, master, verbose, progress=progress))
+    with progress("analysis", is_even=False) as report, named_in_errors(found[0].folder):
+        return list(analyse_all(found, master, verbose, progress=report))
 
 
 @app.command()
 def report(run_dir: RunDir, master: Master = None, verbose: Verbose = False) -> None:
-    """Writes report.html into a run directory: one file that opens offline. Analyses the run if that was not done yet.
+    """Writes report.html into a run directory.
+
+    The report is one file that opens offline. The run is analysed first if that was not done yet.
 
     Example: brokerbed report runs/latest
     """
@@ -261,12 +273,15 @@ def report(run_dir: RunDir, master: Master = None, verbose: Verbose = False) -> 
         found = find(run_dir)
         need_java()
         _analysed([found], master, verbose)
-    print(reports.write(run_dir))
+    with named_in_errors(run_dir):
+        print(reports.write(run_dir))
 
 
 @app.command()
 def compare(run_dirs: RunDirs, master: Master = None, as_json: Json = False, verbose: Verbose = False) -> None:
-    """Several runs of one scenario (grounds, seeds, routings) in one table; analyses those that were not yet.
+    """Several runs of one scenario in one table.
+
+    They may differ in ground, seed or routing. Those that were not analysed yet are analysed first.
 
     Example: brokerbed compare runs/one runs/other
     """
@@ -285,11 +300,11 @@ def compare(run_dirs: RunDirs, master: Master = None, as_json: Json = False, ver
 
 
 @app.command()
-def trace(run_dir: RunDir, message: Annotated[str, typer.Argument(metavar="MESSAGE")], as_json: Json = False) -> None:
-    """The way of one message through the network, hop by hop: of publisher sensor the 17th is sensor.17.
+def trace(run_dir: RunDir, message: Message, as_json: Json = False) -> None:
+    """The way of one message through the network, hop by hop.
 
-    With copies a publisher's name has the copy's number, sensor.0.17; b3.1.17 is the 17th that entered at b3 in its
-    first life.
+    The 17th message of publisher sensor is sensor.17. Where a scenario has copies, it is sensor.0.17 in the first copy.
+    The 17th message that entered the network at broker b3 in b3's first life, before any crash, is b3.1.17.
 
     Example: brokerbed trace runs/latest sensor.0.17
     """
@@ -314,19 +329,12 @@ def scenarios(
 
     Example: brokerbed scenarios --copy quickstart
     """
-    known = shipped.shipped()
     if as_schema:
         print(json.dumps(schema(), indent=2))
     elif copy is not None:
-        source = known.get(copy.removesuffix(".yaml"))
-        if source is None:
-            raise BadInputError(f"--copy: there is no shipped scenario {copy}; there are {', '.join(known)}")
-        target = Path(source.name)
-        if target.exists():
-            raise BadInputError(f"--copy: {target} exists already; move it away first")
-        shutil.copyfile(source, target)
-        print(target)
+        print(shipped.copy(copy))
     else:
+        known = shipped.shipped()
         width = max(map(len, known))
         for name, file in known.items():
             print(f"{name:<{width}}  {shipped.summary(file)}")
@@ -334,7 +342,9 @@ def scenarios(
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
 def broker(context: typer.Context) -> int:
-    """One MQTT broker (3.1.1 and 5) on its own; see brokerbed broker --help.
+    """One MQTT broker (3.1.1 and 5) on its own.
+
+    Its options are listed by brokerbed broker --help and in docs/broker.md.
 
     Example: brokerbed broker --port 1883
     """
@@ -345,7 +355,9 @@ def broker(context: typer.Context) -> int:
 
 @app.command()
 def clean(engine: Engines = None) -> None:
-    """Removes the processes, containers and networks that an interrupted run left behind.
+    """Removes what an interrupted run left behind.
+
+    That is processes, containers, networks, and entries of BROKERBED_TARGETS.
 
     Example: brokerbed clean
     """
@@ -353,25 +365,12 @@ def clean(engine: Engines = None) -> None:
     from orchestrator.grounds import journal
     from orchestrator.grounds.engine import clean_engines
 
-    _check_engines(engine or [])
+    check_engines(engine or [])
     ended = [*journal.clean(), *targets.clean(), *clean_engines(engine or [])]
     for it in ended:
         print(f"ended {it}")
     if not ended:
         print("nothing was left behind")
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if host and port.isdigit() and int(port) <= PORT_MAX:
-        return host.strip("[]"), int(port)
-    raise BadInputError(f"--live-at: {text} is no HOST:PORT, like 127.0.0.1:8000")
-
-
-def _check_engines(urls: "Sequence[str]") -> None:
-    for url in urls:
-        if not url.startswith(("ssh://", "tcp://", "unix://")):
-            raise BadInputError(f"--engine: {url} is no ssh://, tcp:// or unix:// address of a Docker engine")
 
 
 @app.command()

@@ -1,25 +1,60 @@
 """The console script. A broker starts without the libraries of the other commands, which cost time and memory."""
 
+import os
+import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
-INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
+SIGNALLED = 128  # shells report a program that was ended by a signal with this plus the signal's number
+INTERRUPTED = SIGNALLED + signal.SIGINT  # by Ctrl-C
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def main() -> None:
+def main() -> NoReturn:
     try:
-        _main()
-    except KeyboardInterrupt:  # while libraries are read
-        sys.exit(INTERRUPTED)
+        with _exiting_on_interrupt():
+            command, arguments = _command(sys.argv[1:])
+        code = command(arguments)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    if code > SIGNALLED:
+        _ignore_further_signals()
+    sys.exit(code)
 
 
-def _main() -> None:
-    if sys.argv[1:2] == ["broker"]:
+def _command(arguments: list[str]) -> tuple[Callable[[list[str]], int], list[str]]:
+    if arguments[:1] == ["broker"]:
         from broker.runtime.command import main as broker
 
-        sys.exit(broker(sys.argv[2:]))
-    from orchestrator.cli import main as command_line
+        return broker, arguments[1:]
+    from orchestrator.cli import dispatch
 
-    command_line()
+    return dispatch, arguments
+
+
+@contextmanager
+def _exiting_on_interrupt() -> Iterator[None]:
+    """Exit at once on Ctrl-C while libraries are imported: nothing needs cleaning up yet, and some would fail oddly."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:  # otherwise SIGINT is ignored
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _ignore_further_signals() -> None:
+    """The command has cleaned up after a signal; another one must not kill the interpreter while it exits."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    # If KeyboardInterrupt propagates out of an exec of source text, as libraries use it, CPython ends by SIGINT even
+    # if the exception is caught later. The next exec of source text resets that flag.
+    exec("")  # noqa: S102
 
 
 if __name__ == "__main__":

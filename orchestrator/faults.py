@@ -29,7 +29,13 @@ class Host(Protocol):
     @property
     def is_up(self) -> bool: ...
     @property
-    def is_paused(self) -> bool: ...
+    def is_dead(self) -> bool:
+        """Nothing of it is left that could run, and nothing is about to start."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """It is dead, or it exists and is suspended."""
+
     @property
     def serving(self) -> int:
         """0 while it answers nobody."""
@@ -90,6 +96,29 @@ class Network(Protocol):
     def clients_at(self, broker: str, /) -> Iterable[Session]: ...
 
 
+class Holds:
+    """Counts the faults that hold each target (of one kind), so that the last fault to end releases the target."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, ...], int] = {}
+
+    def has(self, *target: str) -> bool:
+        return target in self._counts
+
+    def take(self, *target: str) -> bool:
+        """Whether this is the first fault that holds the target."""
+        count_before = self._counts.get(target, 0)
+        self._counts[target] = count_before + 1
+        return count_before == 0
+
+    def release(self, *target: str) -> bool:
+        """Whether no fault holds the target any more."""
+        self._counts[target] -= 1
+        if self._counts[target] == 0:
+            del self._counts[target]
+        return target not in self._counts
+
+
 @dataclass(frozen=True, slots=True)
 class Strike:
     """One fault that has struck: how it heals, and what a probe would see."""
@@ -115,6 +144,7 @@ class Faults:
         self._peers = peers
         self._open: dict[int, Strike] = {}  # those that are not healed yet
         self._lasts_ns: dict[int, int] = {}  # of those whose effect was not seen yet
+        self._holds = Holds()
         self._number = count(1)
         self._looks: dict[tuple[Kind, int], Strike] = {}  # probes under way
         self._history: dict[int, dict[str, Any]] = {}  # what is noted, by the fault's number
@@ -165,7 +195,10 @@ class Faults:
                 raise ValueError(f"there is no {name} to {verb}")
         if verb == "cut" and not any(_is_between(link, wanted) for link in self._links):
             raise ValueError(f"there is no link between {' and '.join(map(str, wanted))}")
-        fault = Fault.model_validate({"at": "0s", verb: list(wanted) if verb == "cut" else wanted[0], "for": "1s"})
+        name = list(wanted) if verb == "cut" else str(wanted[0]).partition(".")[0]  # copies have no names of their own
+        fault = Fault.model_validate({"at": "0s", verb: name, "for": "1s"})
+        if verb == "disconnect":
+            fault = fault.model_copy(update={"disconnect": wanted[0]})
         return self._begin(fault, stream(self._scenario.seed, "live"))
 
     def heal_one(self, number: int) -> bool:
@@ -221,6 +254,8 @@ class Faults:
             is_seen = struck.is_over()
         if is_seen:
             self._note(kind, number, struck, self._clock.now_ns)
+        elif kind == Kind.HEAL_CONFIRMED and self._open:
+            left += 1  # another fault may be in the way for as long as it lasts
         if is_seen or left == 0:
             del self._looks[kind, number]
             lasts_ns = self._lasts_ns.pop(number, None)
@@ -251,45 +286,51 @@ class Faults:
         return frozenset({host.name, *(it.child.name for it in links), *(it.parent.name for it in links)})
 
     def _crash(self, fault: Fault, draws: Any) -> Strike | None:
-        hosts = [it for it in self._hosts if it.is_up and fault.crash in (it.name, "any")]
-        if not hosts:
-            return None
-        host: Host = draws.choice(hosts)
-        host.crash()
-        return Strike(
-            f"crash {host.name}",
-            self._around(host),
-            host.start,
-            lambda: not host.serving,
-            lambda: self._is_well(host),
-        )
+        host: Host = draws.choice([it for it in self._hosts if fault.crash in (it.name, "any")])
+        if self._holds.take("crash", host.name):
+            host.crash()
+
+        def heal() -> None:
+            if self._holds.release("crash", host.name):
+                self._start_if_free(host)
+
+        return Strike(f"crash {host.name}", self._around(host), heal, lambda: host.is_dead, lambda: self._is_well(host))
 
     def _pause(self, fault: Fault, draws: Any) -> Strike | None:
-        hosts = [it for it in self._hosts if not it.is_paused and fault.pause in (it.name, "any")]
-        if not hosts:
-            return None
-        host: Host = draws.choice(hosts)
-        host.pause(True)
+        host: Host = draws.choice([it for it in self._hosts if fault.pause in (it.name, "any")])
+        if self._holds.take("pause", host.name):
+            host.pause(True)
+
+        def heal() -> None:
+            if self._holds.release("pause", host.name):
+                host.pause(False)
+                self._start_if_free(host)
+
         return Strike(
-            f"pause {host.name}",
-            self._around(host),
-            lambda: host.pause(False),
-            lambda: not host.serving,
-            lambda: self._is_well(host),
+            f"pause {host.name}", self._around(host), heal, lambda: host.is_stopped, lambda: self._is_well(host)
         )
 
+    def _start_if_free(self, host: Host) -> None:
+        """A crashed broker is started when no crash and no pause holds it any more."""
+        if not host.is_up and not self._holds.has("crash", host.name) and not self._holds.has("pause", host.name):
+            host.start()
+
     def _cut(self, fault: Fault, draws: Any) -> Strike | None:
-        links = [it for it in self._links if fault.cut == "any" or _is_between(it, fault.cut)]
-        link: Link = draws.choice(links)
+        link: Link = draws.choice([it for it in self._links if fault.cut == "any" or _is_between(it, fault.cut)])
         ways: tuple[str, ...] = ("up", "down")
         if fault.way is not None:
             ways = ("up",) if fault.way == f"{link.child.name}>{link.parent.name}" else ("down",)
-        link.cut(*ways)
-        name = fault.way or f"{link.child.name}-{link.parent.name}"
+        if first := [way for way in ways if self._holds.take("cut", link.child.name, way)]:
+            link.cut(*first)
+
+        def heal() -> None:
+            if free := [way for way in ways if self._holds.release("cut", link.child.name, way)]:
+                link.repair(*free)
+
         return Strike(
-            f"cut {name}",
+            f"cut {fault.way or f'{link.child.name}-{link.parent.name}'}",
             frozenset({link.child.name}),
-            lambda: link.repair(*ways),
+            heal,
             lambda: all(map(link.is_held, ways)),
             lambda: link.is_connected and not any(map(link.is_held, ways)),
         )
@@ -301,11 +342,13 @@ class Faults:
         if not peers:
             return None
         for peer in peers:
-            peer.keep_off(True)
+            if self._holds.take("disconnect", peer.peer.id):
+                peer.keep_off(True)
 
         def heal() -> None:
             for peer in peers:
-                peer.keep_off(False)
+                if self._holds.release("disconnect", peer.peer.id):
+                    peer.keep_off(False)
 
         what = f"disconnect {peers[0].peer.id if fault.disconnect == 'any' else fault.disconnect}"
         return Strike(
@@ -313,8 +356,11 @@ class Faults:
             frozenset(),
             heal,
             lambda: not any(peer.client.is_connected for peer in peers),
-            lambda: all(peer.client.is_settled for peer in peers),
+            lambda: all(peer.client.is_settled and not self._is_kept_off(peer) for peer in peers),
         )
+
+    def _is_kept_off(self, peer: Disconnectable) -> bool:
+        return self._holds.has("disconnect", peer.peer.id)
 
 
 def _is_between(link: Link, ends: object) -> bool:

@@ -1,14 +1,13 @@
 """Results as people read them: tables on a terminal, plain and unwrapped elsewhere."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from analysis.delays import Way
@@ -21,7 +20,6 @@ if TYPE_CHECKING:  # they bring Spark, which most commands need not
     from analysis.jobs.analyse import Analysis, Point
     from analysis.trace import Step
 
-PROGRESS_LINE_S = 5.0  # between two lines of progress off a terminal
 UNWRAPPED_COLUMNS = 100_000  # off a terminal no line is folded or cut
 WARNINGS_SHOWN_MAX = 10  # an overloaded tree has hundreds of unstable queues; the first few tell the story
 COLUMNS_MAX = 14  # of headline rows in the table of a sweep: four pairs of peers; more would not fit a screen
@@ -32,36 +30,6 @@ def console(stderr: bool = False) -> Console:
     if not out.is_terminal:
         out.width = UNWRAPPED_COLUMNS
     return out
-
-
-@contextmanager
-def progress(what: str, *, is_even: bool = True) -> Iterator[Callable[[float], None]]:
-    """A bar on a terminal, elsewhere a line now and then; on stderr. With the time left if all parts take alike."""
-    out = console(stderr=True)
-    if out.is_terminal:
-        columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()]
-        if is_even:
-            columns.append(TimeRemainingColumn())
-        with Progress(*columns, console=out, transient=True) as bar:
-            task = bar.add_task(what, total=1.0)
-            yield lambda part: bar.update(task, completed=part)
-        return
-    told = time.monotonic()
-    first: tuple[float, float] | None = None  # when it began, and what was done already: what came before says nothing
-
-    def tell(part: float) -> None:
-        nonlocal first, told
-        now = time.monotonic()
-        if first is None or part <= 0:
-            first = now, part
-        if part > 0 and now - told >= PROGRESS_LINE_S:
-            told = now
-            begun, before = first
-            is_known = is_even and part > before
-            left = f", about {(now - begun) * (1 - part) / (part - before):.0f} s left" if is_known else ""
-            out.print(f"{what}: {part:.0%}{left}")
-
-    yield tell
 
 
 def tell(line: str) -> None:
@@ -114,8 +82,8 @@ def print_sweep(predictions: Sequence[Prediction]) -> None:
         console().print("delays and delivery per publisher and subscriber are left out here; --json has them")
 
 
-def print_analysis(analysis: "Analysis", detail: bool) -> None:
-    """Measured beside predicted; of a sweep the headline rows of all points in one table."""
+def print_analysis(analysis: "Analysis", detail: bool, page: Path) -> None:
+    """Measured beside predicted, of a sweep the headline rows of all points in one table; then doubts, on stderr."""
     if analysis.finished.experiment.is_sweep and not detail:
         _print_points(analysis)
     else:
@@ -126,13 +94,17 @@ def print_analysis(analysis: "Analysis", detail: bool) -> None:
     if None in verdicts:
         told.append(f"{verdicts.count(None)} without a prediction")
     console().print(f"{', '.join(told)}; {analysis.finished.folder}", soft_wrap=True)
+    print(f"report: {page}")
+    sys.stdout.flush()
+    _print_doubts(analysis)
 
 
 def _print_point(point: "Point", detail: bool) -> None:
     run = point.runs[0]
     seeds = f"seed {run.scenario.seed}" if len(point.runs) == 1 else f"{len(point.runs)} seeds"
     table = _table("metric", "of", *COMPARED, right=COMPARED[:-1])
-    table.title = f"{run.scenario.name} on {run.ground}, {seeds}: {point.compared_s:,.0f} s compared"
+    at = f" at {where}" if (where := _at(point.prediction)) else ""
+    table.title = f"{run.scenario.name}{at} on {run.ground}, {seeds}: {point.compared_s:,.0f} s compared"
     for row in point.rows:
         if detail or row.is_headline:
             table.add_row(row.metric, _labels(row), *_figures(row))
@@ -171,6 +143,8 @@ def _figures(row: Compared) -> tuple[str, ...]:
     interval = "-" if row.ci_low is None else f"{number(row.ci_low)} .. {number(row.ci_high)}"
     error = "-" if row.relative_error is None else f"{row.relative_error:+.2%}"
     verdict = f"[{_COLOURS[row.verdict]}]{row.verdict or 'no prediction'}[/]"
+    if row.longer is not None:
+        verdict += f", {number(row.longer)} x longer"
     return number(row.predicted), number(row.measured), interval, error, verdict
 
 
@@ -205,21 +179,53 @@ def print_trace(steps: "Sequence[Step]") -> None:
     console().print(table)
 
 
-def print_assumptions(analysis: "Analysis") -> None:
-    """Broken ones, on stderr, as warnings."""
-    lines = []
-    for point in analysis.points:
-        where = ", ".join(f"{key}={value}" for key, value in point.runs[0].scenario.at.items())
-        for it in point.assumptions:
-            if not it.holds:
-                suffix = f" (at {where})" if where else ""
-                lines.append(f"warning: {it.name}: not so at {it.at} (p = {it.p_value:.2g}){suffix}")
-    _print_some(lines)
+def print_advice(points: Iterable["Point"], allowed: Collection[str | None]) -> None:
+    """On stderr, what to do about headline rows that neither agree nor differ and are not let pass."""
+    rows = [row for point in points for row in point.headline]
+    verdicts = [row.verdict for row in rows]
+    if INCONCLUSIVE in verdicts and INCONCLUSIVE not in allowed:
+        longer = number(max(row.longer or 1.0 for row in rows))
+        tell(
+            f"inconclusive: intervals are too wide for the tolerance; measure {longer} times longer (clock.measure),"
+            " with so many times more copies or --seeds, or allow a larger tolerance"
+        )
+    if None in verdicts and None not in allowed:
+        tell(
+            f"no prediction for {verdicts.count(None)} of {len(verdicts)} headline rows, so the exit code is 1;"
+            " --allow-unpredicted lets them pass"
+        )
 
 
-def print_warnings(predictions: Iterable[Prediction]) -> None:
-    """One line each, on stderr, for what has no prediction and why."""
-    _print_some(list(dict.fromkeys(line for prediction in predictions for line in _warnings(prediction))))
+def _print_doubts(analysis: "Analysis") -> None:
+    """On stderr, what follows from assumptions that do not hold: a warning for each kind."""
+    from analysis.assumptions import doubts  # it brings scipy, which most commands need not
+
+    broken = [
+        (it.name, it.at, _at(point.prediction)) for point in analysis.points for it in point.assumptions if not it.holds
+    ]
+    _print_some([f"warning: {text}" for text in doubts(broken)])
+
+
+def print_warnings(predictions: Sequence[Prediction]) -> None:
+    """On stderr, what has no prediction and why, and what could spoil one: each once, with the points of a sweep."""
+    places: dict[str, list[str]] = {}
+    for prediction in predictions:
+        for line in _warnings(prediction):
+            places.setdefault(line, []).append(_at(prediction))
+    _print_some([f"{line}{_points(its, len(predictions))}" for line, its in places.items()])
+
+
+def _at(prediction: Prediction) -> str:
+    """What the sweep set at this point; empty without a sweep."""
+    return ", ".join(f"{key}={'null' if value is None else value}" for key, value in prediction.scenario.at.items())
+
+
+def _points(at: Sequence[str], points: int) -> str:
+    if not at[0]:
+        return ""
+    if len(at) == 1:
+        return f" (at {at[0]})"
+    return " (at every point)" if len(at) == points else f" (at {len(at)} of {points} points, first at {at[0]})"
 
 
 def _print_some(lines: list[str]) -> None:
@@ -239,15 +245,13 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 
 def _warnings(prediction: Prediction) -> Iterable[str]:
-    where = ", ".join(f"{key}={'null' if value is None else value}" for key, value in prediction.scenario.at.items())
-    suffix = f" (at {where})" if where else ""
     for queue in prediction.unstable:
         yield (
             f"unstable: the {queue.stage} queue at {queue.at} has utilisation {number(queue.utilisation)},"
-            f" which must be below 1; what depends on it has no prediction{suffix}"
+            f" which must be below 1; what depends on it has no prediction"
         )
     for note in prediction.notes:
-        yield f"note: {note}{suffix}"
+        yield f"warning: {note}"
 
 
 def _way_table(way: Way) -> Table:

@@ -1,26 +1,31 @@
-"""For other people's tests: a fixture that brings up trees of real brokers, and what they said if a test fails.
+"""For other people's tests: fixtures that bring up trees of real brokers, and what these said if a test fails.
 
-Loaded into every pytest session where brokerbed is installed, so it imports nothing before the fixture is used.
+Loaded into every pytest session where brokerbed is installed, so it imports nothing before a fixture is used.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from orchestrator.grounds.async_testing import AsyncBrokerNetwork
     from orchestrator.grounds.testing import BrokerNetwork
 
 NAMES = ("brokerbed", "orchestrator.pytest_plugin")  # the entry point, and -p or pytest_plugins
 
 
 class BrokerNetworks:
-    """Makes networks of brokers for one test."""
+    """Makes networks of brokers for one test, or for all of a session."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Callable[[], Path]) -> None:
+        """`folder` makes one for each network."""
         self.made: list[BrokerNetwork] = []
+        self._failed: list[BrokerNetwork] = []  # the check of these
         self._folder = folder
 
     def __call__(
@@ -33,46 +38,132 @@ class BrokerNetworks:
         on: str = "local",
         **settings: Any,
     ) -> "BrokerNetwork":
-        """A network that runs until the test is over; see BrokerNetwork and docs/testing.md."""
-        from orchestrator.grounds.testing import BrokerNetwork
-
+        """A network that runs until the test, or the session, is over; see BrokerNetwork and docs/testing.md."""
         __tracebackhide__ = True
-        folder = self._folder / f"network-{len(self.made) + 1}"
-        network = BrokerNetwork(
-            parents, folder=folder, topology=topology, routing=routing, durability=durability, on=on, **settings
-        )
-        self.made.append(network)
+        network = self.new(parents, topology=topology, routing=routing, durability=durability, on=on, **settings)
         network.start()
         return network
 
+    def new(self, parents: "Mapping[str, str | None] | None" = None, **settings: Any) -> "BrokerNetwork":
+        """One that is not started yet."""
+        from orchestrator.grounds.testing import BrokerNetwork
+
+        __tracebackhide__ = True
+        network = BrokerNetwork(parents, folder=self._folder(), **settings)
+        self.made.append(network)
+        return network
+
+    def check(self) -> None:
+        """Raises GroundError if a broker of a network that still runs is dead and nobody killed it, once for each."""
+        for network in self.made:
+            if network.is_running() and network not in self._failed:
+                self._failed.append(network)
+                network.check()
+                self._failed.remove(network)
+
     def close(self) -> None:
-        for network in reversed(self.made):
-            network.close()
+        """Ends all networks, also if one of them cannot be ended in order."""
+        with ExitStack() as closing_all:
+            for network in self.made:
+                closing_all.callback(network.close)
 
 
-_MADE = pytest.StashKey[BrokerNetworks]()
+class AsyncBrokerNetworks:
+    """Makes networks whose calls are awaited."""
+
+    def __init__(self, networks: BrokerNetworks) -> None:
+        self._networks = networks
+
+    async def __call__(
+        self, parents: "Mapping[str, str | None] | None" = None, **settings: Any
+    ) -> "AsyncBrokerNetwork":
+        """As of BrokerNetworks."""
+        from orchestrator.grounds.async_testing import AsyncBrokerNetwork
+
+        __tracebackhide__ = True
+        network = AsyncBrokerNetwork(self._networks.new(parents, **settings))
+        await network.start()
+        return network
+
+
+_OF_TEST = pytest.StashKey[BrokerNetworks]()
+_OF_SESSION = pytest.StashKey[BrokerNetworks]()
+SESSION_FIXTURE = "session_broker_network"
 
 
 @pytest.fixture
 def broker_network(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerNetworks]:
     """Brings up trees of real MQTT brokers: network = broker_network({"root": None, "a": "root", "b": "root"})."""
-    networks = request.node.stash[_MADE] = BrokerNetworks(tmp_path)
+    numbers = count(1)
+    yield from _kept(request.node, _OF_TEST, lambda: tmp_path / f"network-{next(numbers)}")
+
+
+@pytest.fixture
+def async_broker_network(broker_network: BrokerNetworks) -> AsyncBrokerNetworks:
+    """The same for coroutines: network = await async_broker_network({"root": None, "a": "root"})."""
+    return AsyncBrokerNetworks(broker_network)
+
+
+@pytest.fixture(scope="session")
+def session_broker_network(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerNetworks]:
+    """As broker_network, for fixtures of your own with a wider scope: its networks run until the session is over."""
+    yield from _kept(request.session, _OF_SESSION, lambda: tmp_path_factory.mktemp("network"))
+
+
+def _kept(
+    node: pytest.Item | pytest.Session, key: pytest.StashKey[BrokerNetworks], folder: Callable[[], Path]
+) -> Iterator[BrokerNetworks]:
+    networks = node.stash[key] = BrokerNetworks(folder)
     try:
         yield networks
-        for network in networks.made:
-            network.check()
+        networks.check()
     finally:
         networks.close()
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> "Iterator[None]":
-    outcome: Any = yield
-    report = outcome.get_result()
-    networks = item.stash.get(_MADE, None)
-    if report.failed and networks is not None:
-        for number, network in enumerate(networks.made, 1):
-            report.sections.append((f"broker network {number}", network.told()))
+def _of_session(item: pytest.Item) -> BrokerNetworks | None:
+    """The networks of the session if this test has to do with them."""
+    is_used = SESSION_FIXTURE in getattr(item, "fixturenames", ())
+    return item.session.stash.get(_OF_SESSION, None) if is_used else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> "Generator[None, object, object]":
+    """A broker of the session's that dies by itself is an error of the test in which it does."""
+    result = yield
+    if (networks := _of_session(item)) is not None:
+        networks.check()
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> "Generator[None, pytest.TestReport, pytest.TestReport]":
+    report = yield
+    if report.failed:
+        of_test, of_session = item.stash.get(_OF_TEST, None), _of_session(item)
+        made = [*(of_test.made if of_test else ()), *(of_session.made if of_session else ())]
+        for number, network in enumerate(made, 1):
+            _add_section(report, f"broker network {number}", _told(network))
+    return report
+
+
+def _add_section(report: pytest.TestReport, title: str, text: str) -> None:
+    """To the failure itself, which is in JUnit files as well; captured output is there only if somebody asks for it."""
+    add = getattr(report.longrepr, "addsection", None)
+    if add is not None:
+        add(title, text)
+    else:
+        report.sections.append((title, text))
+
+
+def _told(network: "BrokerNetwork") -> str:
+    """An error in a hook would end the whole session, so whatever goes wrong here becomes part of the report."""
+    try:
+        return network.told()
+    except Exception as error:  # noqa: BLE001
+        return f"the state of this network cannot be told ({type(error).__name__}: {error})"
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

@@ -11,8 +11,8 @@ HEAD = """\
 Written by `python -m orchestrator.reference`; a test keeps it current.
 
 Every error is one sentence on stderr. Exit codes: 0 all agrees and every invariant holds (or nothing is judged); 1 it
-ran, but a measurement differs from its prediction or is inconclusive, or an invariant does not hold; 2 bad input; 3
-something is missing on this machine; 130 Ctrl-C.
+ran, but a measurement differs from its prediction, is inconclusive or has no prediction, or an invariant does not hold;
+2 bad input; 3 something is missing on this machine; 130 Ctrl-C.
 """
 
 
@@ -22,6 +22,9 @@ def reference() -> str:
     for name, command in group.commands.items():
         arguments = " ".join(_argument(it) for it in command.params if it.param_type_name == "argument")
         parts.append(f"## `brokerbed {name}{' ' + arguments if arguments else ''}`\n{_text(command.help)}\n")
+        described = [f"- {_argument(it)}: {it.help}" for it in command.params if it.param_type_name == "argument"]
+        if described:
+            parts.append("\n".join(described) + "\n")
         rows = [_row(it) for it in command.params if it.param_type_name == "option" and "--help" not in it.opts]
         if rows:
             parts.append("| option | default | |\n|---|---|---|\n" + "\n".join(rows) + "\n")

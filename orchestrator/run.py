@@ -6,35 +6,32 @@ What is finished stays: the same command goes on with a sweep that was interrupt
 
 import os
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import active_children, get_context
 from pathlib import Path
 from threading import Event, Thread
 
 from analysis.errors import SparkError
-from analysis.log_reader import ModelTime, write_parquet
+from analysis.log_reader import LogError, ModelTime, write_parquet
 from analysis.predict import predict
 from broker.log_record import CLIENTS, RECORDS_FILE
 from broker.runtime.store import FILE as STORE_FILE
-from orchestrator import run_directory
+from orchestrator import run_directory, run_request
+from orchestrator.estimate import announcement, estimate
 from orchestrator.grounds.base import Announce, Ground, GroundError, Place, Played, Progress, Tell
 from orchestrator.grounds.local import LocalGround
 from orchestrator.grounds.real import Watcher
 from orchestrator.grounds.virtual import VirtualGround
 from orchestrator.scenario import Experiment, Scenario
+from orchestrator.workers import ended_by_signals, on_signal, run_on_all_cores
 
 VIRTUAL, LOCAL, DOCKER = "virtual", "local", "docker"
 
 
 GROUNDS = (VIRTUAL, LOCAL, DOCKER)
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-WORKERS_S = 0.2  # between two looks whether Ctrl-C was pressed
 WATCH_S = 1.0  # between two looks at what others have finished
 SEEN_S_MAX = 60.0  # until shared storage shows what another machine has written (NFS remembers for up to that)
 
@@ -77,16 +74,15 @@ Spread = Callable[[Sequence[Task], Callable[[Task], None]], object]  # does them
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _os_errors_reported(folder: Path) -> Iterator[None]:
     """What the system refuses (space, permission, open files) is said in one sentence."""
     try:
         yield
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        raise GroundError(f"{where}{error.strerror or error}", is_missing=True) from error
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise GroundError(f"{error.filename or folder}: {reason}", is_missing=True) from error
 
 
-@_told()
 def run(
     experiment: Experiment,
     ground: str,
@@ -103,32 +99,79 @@ def run(
     points = [replace(point, seed=point.seed if seed is None else seed) for point in experiment.points]
     for point in points:
         ground_of(ground, engines).check(point)
-    with _ended_by_signals():
+    with ended_by_signals():
         ground_of(ground, engines).prepare(tell)
-    folder = None
-    if experiment.is_sweep or seeds > 1:
-        folder = run_directory.unfinished(out, experiment.name, ground, points[0].seed, experiment.file)
-    is_new = folder is None
-    folder = folder or run_directory.create(out, experiment.name, ground, points[0].seed, experiment.file)
-    tasks = [
-        replace(task, engines=tuple(engines), live=live) for task in _tasks(experiment, ground, points, seeds, folder)
-    ]
-    if len(tasks) == 1:
-        run_task(tasks[0], progress, tell)
-        return folder
+    request = run_request.Request.of(points, ground, seeds, engines)
+    with _os_errors_reported(out):
+        folder, lock = _directory(experiment, request, points[0].seed, out, tell)
+    with closing(lock), _os_errors_reported(folder):
+        tasks = [
+            replace(task, engines=tuple(engines), live=live)
+            for task in _tasks(experiment, ground, points, seeds, folder)
+        ]
+        left = [task.scenario for task in tasks if not run_directory.is_finished(task.folder)]
+        if left and spread is None and (line := announcement(estimate(left, ground == VIRTUAL), folder)) is not None:
+            tell(line)
+        if len(tasks) == 1:
+            run_task(tasks[0], progress, tell)
+        else:
+            _run_all(tasks, ground, progress, spread, tell)
+            run_directory.describe_all(folder, points[0], ground, len(experiment.points), seeds)
+    return folder
+
+
+def _directory(
+    experiment: Experiment, request: run_request.Request, seed: int, out: Path, tell: Tell
+) -> tuple[Path, run_request.Lock]:
+    """The newest directory in which this very request was interrupted, or a new one. Nobody else works in it."""
+    place = out, experiment.name, request.ground, seed
+    found = None
+    if experiment.is_sweep or request.seeds > 1:
+        found = _interrupted_directory(run_directory.begun(*place), Path(experiment.file).read_bytes(), request, tell)
+    if found is None:
+        folder = run_directory.create(*place, experiment.file)
+        found = folder, run_request.write(folder, request)
+    run_directory.point_latest_to(found[0])
+    return found
+
+
+def _interrupted_directory(
+    folders: list[Path], text: bytes, request: run_request.Request, tell: Tell
+) -> tuple[Path, run_request.Lock] | None:
+    """Says why the newest directory that was left unfinished is not resumed, if it is not."""
+    reasons = list[str]()
+    for folder in folders:
+        reason = run_request.why_not_resumed(folder, request, text)
+        if reason is None:
+            lock = run_request.Lock(folder)
+            if not lock.acquire():
+                reason = "another process is working in it"
+            elif not run_directory.is_finished(folder):
+                return folder, lock
+            lock.close()
+        if reason is None:
+            break  # the last run of this request is complete: a new one is wanted
+        if not run_directory.is_finished(folder):
+            reasons.append(f"{folder} is not resumed: {reason}")
+    for line in reasons[:1]:
+        tell(line)
+    return None
+
+
+def _run_all(tasks: list[Task], ground: str, progress: Progress, spread: Spread | None, tell: Tell) -> None:
+    """All that are not done yet."""
     left = [task for task in tasks if not run_directory.is_finished(task.folder)]
-    if not is_new:
-        tell(f"going on with {folder}: {len(tasks) - len(left)} of {len(tasks)} runs are done")
+    if any(task.folder.exists() for task in tasks):
+        done = f"{len(tasks) - len(left)} of {len(tasks)} runs are done"
+        tell(f"resuming {tasks[0].file.parent}, which the same command began: {done}")
     if spread is not None and left:
         with _watching(left, len(tasks), progress):
             spread(left, run_task)
         _await_all(left)
     elif ground == VIRTUAL:
-        _run_on_all_cores(left, len(tasks), progress)
+        run_on_all_cores(left, run_task, len(tasks) - len(left), progress)
     else:
         _run_in_turn(left, len(tasks), progress, tell)
-    run_directory.describe_all(folder, points[0], ground, len(experiment.points), seeds)
-    return folder
 
 
 @contextmanager
@@ -179,72 +222,12 @@ def _run_in_turn(tasks: list[Task], total: int, progress: Progress, tell: Tell) 
         run_task(task, lambda part, done=done: progress((done + part) / total), tell)  # type: ignore[misc]
 
 
-def _run_on_all_cores(tasks: list[Task], total: int, progress: Progress) -> None:
-    if not tasks:
-        return
-    done = total - len(tasks)
-    workers = min(len(tasks), os.cpu_count() or 1)
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker)
-    is_stopped = Event()
-    with _on_signal(is_stopped.set):  # it never comes amidst what the pool does
-        try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # workers inherit it, and hear when they are ready to
-            try:
-                left = {pool.submit(_run_in_worker, task) for task in tasks}
-            finally:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-            while left and not is_stopped.is_set():
-                ended, left = wait(left, WORKERS_S, FIRST_COMPLETED)
-                if not all(job.result() for job in ended):
-                    is_stopped.set()
-                done += len(ended)
-                progress(done / total)
-            _end_workers(left)
-        finally:
-            pool.shutdown(cancel_futures=True)
-    if is_stopped.is_set():
-        raise KeyboardInterrupt
-
-
-def _end_workers(left: set[Future[bool]]) -> None:
-    """They are told again and again, as one that has just begun does not listen yet."""
-    for job in left:
-        job.cancel()
-    while left := {job for job in left if not job.done()}:
-        for worker in active_children():
-            with suppress(ProcessLookupError):
-                os.kill(worker.pid or 0, signal.SIGINT)
-        wait(left, WORKERS_S)
-
-
-class _Worker:
-    is_stopped = False
-
-
-def _begin_worker() -> None:
-    for number in SIGNALS:
-        signal.signal(number, _interrupted)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-
-
-def _interrupted(*_: object) -> None:
-    """Ctrl-C reaches every worker: it ends its run, and begins no other."""
-    _Worker.is_stopped = True
-
-
-def _run_in_worker(task: Task) -> bool:
-    """False if it was interrupted."""
-    if _Worker.is_stopped:
-        return False
-    try:
-        run_task(task)
-    except (KeyboardInterrupt, SystemExit):
-        _Worker.is_stopped = True
-        return False
-    return True
-
-
 def run_task(task: Task, progress: Progress = lambda _: None, tell: Tell = lambda _: None) -> None:
+    with run_request.worked_in(task.file.parent), _os_errors_reported(task.folder):
+        _run_task(task, progress, tell)
+
+
+def _run_task(task: Task, progress: Progress, tell: Tell) -> None:
     scenario, folder = task.scenario, task.folder
     for part in ("log", "raw"):  # of a run that was interrupted or killed
         shutil.rmtree(folder / part, ignore_errors=True)
@@ -253,11 +236,15 @@ def run_task(task: Task, progress: Progress = lambda _: None, tell: Tell = lambd
     run_directory.describe(folder, scenario, task.ground, started)
     raw = folder / "raw"
     ground = ground_of(task.ground, task.engines, _watcher_of(task, tell))
-    with _on_signal(ground.stop), _observed(task, ground.played) as announce:
+    with on_signal(ground.stop), _observed(task, ground.played) as announce:
+        collect = partial(_collect, raw, folder / "log", ground.played, scenario.clock.speedup)
         try:
             ground.play(scenario, Place(task.file, task.point, raw, announce), progress)
-        finally:  # what was logged is kept, also when it is interrupted
-            _collect(raw, folder / "log", ground.played, scenario.clock.speedup)
+        except BaseException:  # what was logged is kept, also when it is interrupted
+            with suppress(OSError, LogError):  # the reason why the run failed matters more
+                collect()
+            raise
+        collect()
     for warning in ground.played.warnings:
         tell(f"warning: {warning}")
     run_directory.describe(folder, scenario, task.ground, started, time.monotonic() - begun, ground.played)
@@ -272,62 +259,22 @@ def _observed(task: Task, played: Played) -> "AbstractContextManager[Announce]":
     return observed(task.scenario, task.ground, task.file.parent, task.folder, played)
 
 
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP as Ctrl-C: what is under way is ended, and cleaned up."""
-
-    def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    handlers = {number: signal.signal(number, end) for number in _heard() if number != signal.SIGINT}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def _heard() -> list[signal.Signals]:
-    return [it for it in SIGNALS if it != signal.SIGHUP or signal.getsignal(it) != signal.SIG_IGN]
-
-
-@contextmanager
-def _on_signal(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C is taken note of, so that it comes between two steps and never amidst the writing of a log.
-
-    So is SIGTERM, and SIGHUP unless it is ignored: as Ctrl-C, but for the exit code.
-    """
-    came: list[int] = []
-
-    def note(number: int, _: object) -> None:
-        came.append(number)
-        stop()
-
-    handlers = {number: signal.signal(number, note) for number in _heard()}
-    if _Worker.is_stopped:  # it came before this run was ready for it
-        stop()
-    try:
-        yield
-    except KeyboardInterrupt:
-        if not came:
-            raise
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    if came and came[0] != signal.SIGINT:
-        raise SystemExit(128 + came[0])  # as shells report it
-    if came:
-        raise KeyboardInterrupt
-
-
 def _collect(raw: Path, dataset: Path, played: Played, speedup: float) -> None:
     clock = None
     if played.start_ns is not None:
         clock = ModelTime(played.start_ns, played.until_ns or time.time_ns(), speedup)
     for store in raw.glob(f"*/{STORE_FILE}*"):  # first of all: it makes room
         store.unlink()
-    for part in sorted(raw.iterdir()) if raw.exists() else ():
-        if played.has_begun and (part / RECORDS_FILE.format(1)).exists():
-            write_parquet(part, part.name, dataset, None if part.name == CLIENTS else clock)
-        shutil.rmtree(part)
-    shutil.rmtree(raw, ignore_errors=True)
+    try:
+        for part in sorted(raw.iterdir()) if raw.exists() else ():
+            if played.has_begun and (part / RECORDS_FILE.format(1)).exists():
+                its = None
+                if clock is not None and part.name != CLIENTS:  # which have logged model time
+                    its = replace(clock, offsets_ns=played.clocks.offsets_ns(part.name))
+                write_parquet(part, part.name, dataset, its)
+            shutil.rmtree(part)
+    except (OSError, LogError):  # part of a log is of no use, and takes space that there is too little of
+        shutil.rmtree(dataset, ignore_errors=True)
+        raise
+    finally:
+        shutil.rmtree(raw, ignore_errors=True)

@@ -28,7 +28,7 @@ PACKAGES = ("mqtt5", "numpy", "pyarrow", "pyspark", "uvloop")  # that a run and 
 
 
 def create(out: Path, name: str, ground: str, seed: int, scenario_file: str) -> Path:
-    """A new directory for a run, and `latest` beside it that points to it."""
+    """A new directory for a run."""
     stamp = time.strftime("%Y%m%dT%H%M%S")
     out.mkdir(parents=True, exist_ok=True)
     for attempt in range(1000):
@@ -39,21 +39,19 @@ def create(out: Path, name: str, ground: str, seed: int, scenario_file: str) -> 
             continue
         break
     shutil.copyfile(scenario_file, folder / "scenario.yaml")
-    latest = out / "latest"
-    new = out / f".latest-{os.getpid()}"
-    new.symlink_to(folder.name)
-    new.replace(latest)
     return folder
 
 
-def unfinished(out: Path, name: str, ground: str, seed: int, scenario_file: str) -> Path | None:
-    """The newest directory in which just this experiment was begun and not ended."""
-    wanted = Path(scenario_file).read_bytes()
-    for folder in sorted(out.glob(f"{glob.escape(f'{name}-{ground}-{seed}-')}*"), reverse=True):
-        given = folder / "scenario.yaml"
-        if given.is_file() and given.read_bytes() == wanted:
-            return None if is_finished(folder) else folder
-    return None
+def begun(out: Path, name: str, ground: str, seed: int) -> list[Path]:
+    """The directories of runs with this name, ground and first seed, the newest first."""
+    return sorted(out.glob(f"{glob.escape(f'{name}-{ground}-{seed}-')}*/"), reverse=True)
+
+
+def point_latest_to(folder: Path) -> None:
+    """`latest` beside a run directory names the one that was last worked in."""
+    new = folder.parent / f".latest-{os.getpid()}"
+    new.symlink_to(folder.name)
+    new.replace(folder.parent / "latest")
 
 
 def is_finished(folder: Path) -> bool:
@@ -69,7 +67,7 @@ def describe_all(folder: Path, first: Scenario, ground: str, points: int, seeds:
     runs = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("**/run.json"))]
     told = {
         "name": first.name, "seed": first.seed, "seeds": seeds, "points": points, "ground": ground,
-        "version": version("brokerbed"), "commit": _commit(), "started": min(run["started"] for run in runs),
+        "version": version("brokerbed"), "commit": commit(), "started": min(run["started"] for run in runs),
         "wall_seconds": sum(run["wall_seconds"] for run in runs),
         "model_seconds": sum(run["model_seconds"] for run in runs),
     }  # fmt: skip
@@ -86,14 +84,14 @@ def describe(
         "seed": scenario.seed,
         "ground": ground,
         "version": version("brokerbed"),
-        "commit": _commit(),
+        "commit": commit(),
         "machine": {"system": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()},
         "packages": {name: version(name) for name in PACKAGES},
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "wall_seconds": wall_s,
         "model_seconds": scenario.clock.measure / NS_PER_S,
         "measured_ns": [scenario.clock.warmup, scenario.clock.warmup + scenario.clock.measure],
-        "clock_offsets_ns": {},
+        "clock_offsets_ns": {} if played is None else played.clocks.as_json(),
         "warnings": [] if played is None else played.warnings,
         "testbed": {} if played is None else played.notes,
     }
@@ -126,7 +124,7 @@ def _key(key: Any) -> str:
     return ":".join(map(str, key)) if isinstance(key, tuple) else str(key)
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """Of the sources, where they are a clone."""
     here = Path(__file__).parent
     try:

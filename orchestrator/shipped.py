@@ -1,8 +1,12 @@
 """The scenarios that come with brokerbed: which there are, and how to name one on the command line."""
 
+import shutil
+from difflib import get_close_matches
 from pathlib import Path
 
 import orchestrator
+from orchestrator.options import BadInputError
+from orchestrator.scenario.errors import Problem, ScenarioError
 
 FOLDER = Path(orchestrator.__file__).parents[1] / "scenarios"  # beside the packages, in a clone and when installed
 
@@ -14,11 +18,30 @@ def shipped() -> dict[str, Path]:
 
 
 def find(file_or_name: str) -> Path:
-    """A file if there is one of that name, else the shipped scenario of that name, else the (missing) file."""
+    """A file if there is one of that name, else the shipped scenario; ScenarioError if there is neither."""
     path = Path(file_or_name)
     if "\0" in file_or_name or path.exists():
         return path
-    return shipped().get(file_or_name.removesuffix(".yaml"), path)
+    known = shipped()
+    if (found := known.get(name := file_or_name.removesuffix(".yaml"))) is not None:
+        return found
+    names = {known_name.rpartition("/")[2]: known_name for known_name in known} | {it: it for it in known}
+    nearest = get_close_matches(name, names, n=1)
+    hint = f"did you mean {names[nearest[0]]}?" if nearest else "`brokerbed scenarios` lists the shipped ones"
+    raise ScenarioError(file_or_name, [Problem(None, "", f"there is no such file or shipped scenario; {hint}")])
+
+
+def copy(name: str) -> Path:
+    """Copies a shipped scenario into the current folder, and returns the copy."""
+    known = shipped()
+    source = known.get(name.removesuffix(".yaml"))
+    if source is None:
+        raise BadInputError(f"--copy: there is no shipped scenario {name}; there are {', '.join(known)}")
+    target = Path(source.name)
+    if target.exists():
+        raise BadInputError(f"--copy: {target} exists already; move it away first")
+    shutil.copyfile(source, target)
+    return target
 
 
 def summary(file: Path) -> str:

@@ -1,16 +1,15 @@
-"""What all tests share: hypothesis profiles, scenario files from text, and whether there is a Docker engine."""
+"""What all tests share: hypothesis profiles, scenario files from text, and skipping tests whose needs are not met."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
-import docker
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from orchestrator.scenario import Experiment, load
+from tests.needs import require
 
 settings.register_profile(
     "suite",
@@ -21,7 +20,17 @@ settings.register_profile(
 )
 settings.load_profile("suite")
 
-NETWORKS = ("conformance", "container", "integration", "live", "local", "watch")  # one at a time, as they mind load
+TOGETHER = {  # folders whose tests share a process, so that they run one after the other; others stay together by folder
+    "integration": "networks",
+    "live": "networks",
+    "local": "networks",
+    "watch": "networks",
+    "conformance": "grounds",
+    "container": "grounds",  # some look at all that is on the engine
+    "analysis": "spark",
+    "cluster": "spark",
+}
+LONG = ("networks", "grounds", "spark")  # they are begun first; the two that run networks mostly wait
 FromText = Callable[[str], Experiment]
 MINIMAL = "scenario: 1\nname: small\nclock: {measure: 10s}\n"
 
@@ -38,26 +47,31 @@ def from_text(tmp_path: Path) -> FromText:
     return load_text
 
 
-class _TwoKinds(LoadScopeScheduling):  # type: ignore[misc]
-    """Tests for two processes (`make test`): one runs networks, and mostly waits; the other works."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return "networks" if nodeid.split("/")[1] in NETWORKS else "work"
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _TwoKinds | None:
-    return _TwoKinds(config, log) if config.getvalue("dist") == "loadscope" else None
+def group_of(nodeid: str) -> str:
+    folder = nodeid.split("/")[1]
+    return TOGETHER.get(folder, folder)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `docker` need an engine: skipped where none answers, failed where one is demanded."""
-    marked = [item for item in items if item.get_closest_marker("docker")]
-    if not marked or os.environ.get("BROKERBED_REQUIRE_DOCKER") == "1":
-        return
-    try:
-        client = docker.from_env(timeout=5)
-        client.ping()
-        client.close()
-    except (docker.errors.DockerException, OSError) as error:
-        for item in marked:
-            item.add_marker(pytest.mark.skip(reason=f"no Docker engine answers ({error})"))
+    items.sort(key=lambda item: LONG.index(group) if (group := group_of(item.nodeid)) in LONG else len(LONG))
+
+
+class _ByGroup(LoadScopeScheduling):  # type: ignore[misc]
+    """For `make test`: a process that is done with a group of tests takes the next one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByGroup | None:
+    if config.getvalue("dist") != "loadscope":
+        return None
+    config.option.loadscopereorder = False  # the order above, not the largest number of tests first
+    return _ByGroup(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures begin to work
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips tests whose needs are not met here."""
+    for marker in item.iter_markers("needs"):
+        require(*marker.args)

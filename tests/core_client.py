@@ -10,6 +10,7 @@ import mqtt5
 from broker.config import BrokerConfig
 from broker.core.broker import Broker
 from broker.core.connection import Connection
+from broker.core.timers import SetTimer
 from broker.log_record import Log
 
 NS_PER_S = 1_000_000_000
@@ -20,8 +21,8 @@ QOS = (mqtt5.QoS(0), mqtt5.QoS(1), mqtt5.QoS(2))
 class World:
     """One broker core and the time."""
 
-    def __init__(self, log: Log | None = None, **config: Any) -> None:
-        self.broker = Broker(BrokerConfig(**config), log)
+    def __init__(self, log: Log | None = None, at: SetTimer | None = None, **config: Any) -> None:
+        self.broker = Broker(BrokerConfig(**config), log, at=at)
         self.now_ns = NS_PER_S
 
     def wait(self, seconds: float) -> None:

@@ -58,15 +58,24 @@ class Node:
 
 class Network:
     def __init__(
-        self, parents: Mapping[str, str | None], is_durable: bool = False, crashes: Crashes = frozenset(), **config: Any
+        self,
+        parents: Mapping[str, str | None],
+        is_durable: bool = False,
+        crashes: Crashes = frozenset(),
+        configs: Mapping[str, Mapping[str, Any]] | None = None,
+        **config: Any,
     ) -> None:
-        """`crashes`: the broker that makes this commit dies just before it, or just after it and before its output."""
+        """`crashes`: the broker that makes this commit dies just before it, or just after it and before its output.
+
+        `config` is for all brokers, `configs` has more for some of them.
+        """
         self.now_ns = NS_PER_S
         self.parents = dict(parents)
         self.crashes = crashes
         self.commits = 0
         stores = {name: MemoryStore() if is_durable else None for name in parents}
-        self.nodes = {name: Node(self, name, stores[name], **config) for name in parents}
+        more = configs or {}
+        self.nodes = {name: Node(self, name, stores[name], **config, **more.get(name, {})) for name in parents}
         self.links: dict[str, tuple[Connection, Connection]] = {}  # child -> its end, the parent's end
         for name, parent in parents.items():
             if parent is not None:
@@ -175,7 +184,7 @@ class Network:
         """Messages of a kind by link (sender>receiver), where there were any."""
         out = {}
         for node in self.nodes.values():
-            sessions = [*node.broker.sessions.values(), *filter(None, [node.broker.overlay.parent])]
+            sessions = [*node.broker.links.values(), *filter(None, [node.broker.overlay.parent])]
             for session in sessions:
                 if session.link is not None and session.link.sent[kind]:
                     out[f"{node.name}>{session.link.peer}"] = session.link.sent[kind]
@@ -196,5 +205,5 @@ class Network:
 
     def entries(self, node: str) -> dict[str, list[str]]:
         """The routing entries of a broker: child -> filters."""
-        links = [session.link for session in self.nodes[node].broker.sessions.values() if session.link is not None]
+        links = [session.link for session in self.nodes[node].broker.links.values() if session.link is not None]
         return {link.peer: sorted(entry.filter for entry in link.entries) for link in links if link.entries}

@@ -2,8 +2,8 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,19 @@ from analysis.jobs.frames import Frames
 from analysis.jobs.judge import Invariant, judge
 from analysis.jobs.measure import Facts, Key, cells, measure
 from analysis.jobs.series import gather
-from analysis.jobs.session import session
-from analysis.predict import Prediction, predict
+from analysis.jobs.session import Progress, session, with_tasks
+from analysis.measured import unseen_rate
+from analysis.predict import Prediction, Row, predict
+from analysis.report.figures import quantity
 from analysis.runs import Finished, Run
-from analysis.verdicts import AGREES, INCONCLUSIVE, Compared, Measured, compare
+from analysis.verdicts import AGREES, Compared, Measured, compare
 from analysis.windows import compared_ns
 from orchestrator.scenario.units import NS_PER_S
 
-WITH_ZERO = ("rate", "table")  # of which a log without a word says: none
 PORTION_ROWS = 15_000_000  # of a sweep's points together: sorts of many runs at once fill the heap
-Progress = Callable[[float], None]  # told the part that is done
-COLUMNS = ("metric", "labels", "unit", "predicted", "measured", "ci_low", "ci_high", "relative_error", "verdict")
+COLUMNS = (
+    "metric", "labels", "unit", "predicted", "measured", "ci_low", "ci_high", "relative_error", "verdict", "longer",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,11 @@ class Point:
 
     @property
     def agrees(self) -> bool:
-        return all(row.verdict == AGREES for row in self.headline) and all(it.holds for it in self.invariants)
+        return self.passes({AGREES})
 
-    @property
-    def is_tolerable(self) -> bool:
-        """Nothing differs and nothing is broken; something may be inconclusive."""
-        verdicts = {row.verdict for row in self.headline}
-        return verdicts <= {AGREES, INCONCLUSIVE} and all(it.holds for it in self.invariants)
+    def passes(self, allowed: Collection[str | None]) -> bool:
+        """Whether every headline row has one of these verdicts (None: no prediction), and every invariant holds."""
+        return all(row.verdict in allowed for row in self.headline) and all(it.holds for it in self.invariants)
 
     def as_json(self, detail: bool) -> dict[str, Any]:
         first, predicted = self.runs[0], self.prediction.as_json(detail=False)
@@ -93,7 +93,8 @@ class Analysis:
         """The JSON contract: one object, or for a sweep its points."""
         folder = {"run_directory": str(self.finished.folder)}
         if not self.finished.experiment.is_sweep:
-            return self.points[0].as_json(detail=True) | folder
+            at = dict(self.points[0].runs[0].scenario.at)  # of a point that is looked at by itself
+            return ({"at": at} if at else {}) | self.points[0].as_json(detail=True) | folder
         points = [{"at": dict(it.runs[0].scenario.at), **it.as_json(detail)} for it in self.points]
         name = self.finished.experiment.name
         return {"scenario": name, "points": points, "agrees": self.agrees} | folder
@@ -104,20 +105,20 @@ def analyse(
     master: str | None = None,
     verbose: bool = False,
     archive: Path | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = lambda _, __: None,
 ) -> Iterator[Analysis]:
     """One run directory after the other, with one session; what is found out is written into each.
 
-    Progress is told from 0, when Spark is there, to 1.
+    Progress is told from 0 to 1, with the steps that are running.
     """
     all_ = list(found)
-    with session(master, max(it.rows for it in all_), verbose, archive) as spark:
+    progress(0.0, "starting Spark")
+    with session(master, max(it.rows for it in all_), verbose, archive) as spark, with_tasks(spark, progress) as report:
         done, total = 0, max(1, sum(it.rows for it in all_))
-        progress(0.0)
         for finished in all_:
             parts = []
             for portion in portions(finished):
-                within = _within(progress, done / total, (done + portion.rows) / total)
+                within = _within(report, done / total, (done + portion.rows) / total)
                 parts.append(_analysis(Facts(Frames(spark, portion)), within))
                 done += portion.rows
                 spark.catalog.clearCache()
@@ -141,11 +142,12 @@ def portions(finished: Finished) -> Iterator[Finished]:
 
 def _within(progress: Progress, begin: float, end: float) -> Progress:
     """What is told of a part of the whole."""
-    return lambda part: progress(begin + part * (end - begin))
+    return lambda part, step: progress(begin + part * (end - begin), step)
 
 
 def _analysis(facts: Facts, progress: Progress) -> Analysis:
     finished = facts.frames.finished
+    progress(0.0, "reading the log")
     _ = facts.lives, facts.passed  # what both sides need is found before they begin
     with ThreadPoolExecutor(3) as pool:  # small logs keep no core busy by themselves
         judging = pool.submit(judge, facts)
@@ -153,30 +155,35 @@ def _analysis(facts: Facts, progress: Progress) -> Analysis:
         auditing = pool.submit(audit, facts, timed, counted)
         measuring = pool.submit(measure, facts, timed, counted)
         gathering = pool.submit(gather, facts)
-        jobs = judging, auditing, measuring, gathering
-        for done, _ in enumerate(as_completed(jobs), 1):
-            progress(done / len(jobs))
+        steps: dict[Future[Any], str] = {
+            judging: "invariants", auditing: "assumptions", measuring: "measurements", gathering: "time series",
+        }  # fmt: skip
+        left = list(steps.values())
+        progress(0.0, ", ".join(left))
+        for job in as_completed(steps):
+            left.remove(steps[job])
+            progress(1 - len(left) / len(steps), ", ".join(left))
     invariants, assumptions, measured = judging.result(), auditing.result(), measuring.result()
     points = []
     for number in sorted({run.point for run in finished.runs}):
         runs = tuple(finished.of_point(number))
-        prediction = predict(runs[0].scenario)
-        rows = tuple(
-            compare(row, _measured(measured, number, row.metric, row.labels), runs[0].scenario.tolerance)
-            for row in prediction.rows
-        )
         numbers = [run.number for run in runs]
         seconds = sum(compared_ns(facts.intervals[it]) for it in numbers) / NS_PER_S
+        prediction = predict(runs[0].scenario)
+        rows = tuple(
+            compare(row, _measured(measured, number, row, seconds), runs[0].scenario.tolerance.of(row.metric))
+            for row in prediction.rows
+        )
         faults = tuple(it for it in facts.faults if it.run in numbers)
         point = Point(runs, prediction, rows, tuple(invariants[number]), tuple(assumptions[number]), faults, seconds)
         points.append(point)
     return Analysis(finished, tuple(points), tuple(gathering.result()))
 
 
-def _measured(found: dict[Key, Measured], point: int, metric: str, labels: dict[str, str]) -> Measured | None:
-    value = found.get((point, metric, tuple(labels.values())))
-    if value is None and metric.startswith(WITH_ZERO) and (point, "table.local_entries", ()) in found:
-        return Measured(0.0, 0.0, 0.0)
+def _measured(found: dict[Key, Measured], point: int, row: Row, seconds: float) -> Measured | None:
+    value = found.get((point, row.metric, tuple(row.labels.values())))
+    if value is None and row.metric.startswith("rate") and seconds > 0:
+        return unseen_rate(seconds)
     return value
 
 
@@ -193,18 +200,24 @@ def _fault_as_json(fault: Fault) -> dict[str, Any]:
 def write(analysis: Analysis) -> None:
     folder = analysis.finished.folder / "analysis"
     folder.mkdir(exist_ok=True)
+    swept = _swept(analysis.points)
     rows = [
-        {"point": number, **row.as_json(), "labels": _flat(row.labels)}
+        {"point": number, **row.as_json(), "labels": _flat(row.labels), "seed": point.runs[0].scenario.seed,
+         "seeds_pooled": len(point.runs), **{key: values[number] for key, values in swept.items()}}
         for number, point in enumerate(analysis.points)
         for row in point.rows
-    ]
+    ]  # fmt: skip
+    texts = {*_TEXTS, *(key for key, values in swept.items() if any(isinstance(it, str) for it in values))}
     schema = pa.schema(
-        [("point", pa.int32()), *((name, pa.string() if name in _TEXTS else pa.float64()) for name in COLUMNS)]
+        [("point", pa.int32())]
+        + [(name, pa.string() if name in texts else pa.float64()) for name in (*COLUMNS, *swept)]
+        + [("seed", pa.int64()), ("seeds_pooled", pa.int32())]
     )
+    whose = *swept, "seed", "seeds_pooled"
     tables = {
-        "compared": ("point", *COLUMNS),
-        "predicted": ("point", "metric", "labels", "unit", "predicted"),
-        "measured": ("point", "metric", "labels", "unit", "measured", "ci_low", "ci_high"),
+        "compared": ("point", *COLUMNS, *whose),
+        "predicted": ("point", "metric", "labels", "unit", "predicted", *whose),
+        "measured": ("point", "metric", "labels", "unit", "measured", "ci_low", "ci_high", *whose),
     }
     table = pa.Table.from_pylist(rows, schema)
     for name, columns in tables.items():
@@ -219,6 +232,20 @@ def write(analysis: Analysis) -> None:
 
 
 _TEXTS = ("metric", "labels", "unit", "verdict")
+
+
+def _swept(points: Sequence[Point]) -> dict[str, list[float | str | None]]:
+    """The swept keys with their values at each point: as numbers (in s, 1/s) if all are, else as they were written."""
+    its = [point.runs[0].scenario.at for point in points]
+    found: dict[str, list[float | str | None]] = {}
+    for key in dict.fromkeys(key for at in its for key in at if key != "seed"):  # the seed has a column anyway
+        given = [at.get(key) for at in its]
+        numbers = [quantity(it) for it in given]
+        if all(number is not None or it is None for number, it in zip(numbers, given, strict=True)):
+            found[key] = [*numbers]
+        else:
+            found[key] = [it if isinstance(it, str) or it is None else json.dumps(it) for it in given]
+    return found
 
 
 def _flat(labels: dict[str, str]) -> str:

@@ -1,11 +1,21 @@
 """The audit of assumptions: what the models take for granted, tested on the runs themselves."""
 
 from collections import defaultdict
+from dataclasses import replace
 
+import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from analysis.assumptions import Assumption, are_exponential, are_independent, are_poisson, is_stationary, keep_rates
+from analysis.assumptions import (
+    Assumption,
+    are_exponential,
+    are_poisson,
+    is_stationary,
+    judged_together,
+    keep_rates,
+)
+from analysis.estimates import Numbers, independent
 from analysis.jobs.frames import BINS, bin_ns_of
 from analysis.jobs.measure import Facts
 from analysis.runs import Run
@@ -19,11 +29,12 @@ POISSON = {
     arrivals.SUBSCRIPTIONS: "subscriptions arrive as a Poisson process",
     arrivals.MESSAGES: "messages of peers are Poisson",
 }
+DELAY = "delay.end_to_end"
 Counts = dict[tuple[int, str], dict[str, dict[int, int]]]  # by run and kind: place -> bin -> count
 
 
 def audit(facts: Facts, timed: DataFrame, counted: DataFrame | None) -> dict[int, list[Assumption]]:
-    """The assumptions of each point, on its first run."""
+    """The assumptions of each point, on all of its runs; if there are several, `at` names the seed."""
     frames = facts.frames
     bins = {run.number: _whole_bins(facts.intervals[run.number], bin_ns_of(run)) for run in frames.finished.runs}
     table = frames.table([(run, bin_) for run, its in bins.items() for bin_ in its], "run int, bin bigint")
@@ -33,11 +44,18 @@ def audit(facts: Facts, timed: DataFrame, counted: DataFrame | None) -> dict[int
     counts: Counts = defaultdict(lambda: defaultdict(dict))
     for run, kind, at, bin_, count in rows.collect():
         counts[run, kind][at][bin_] = count
-    batches = _batches(timed, counted)
-    found: dict[int, list[Assumption]] = {}
+    batches = batch_values(timed, counted)
+    runs_of_point: dict[int, list[Run]] = defaultdict(list)
     for run in frames.finished.runs:
-        if run.point not in found:
-            found[run.point] = _of_run(run, counts, bins[run.number], batches.get(run.number, {}))
+        runs_of_point[run.point].append(run)
+    found: dict[int, list[Assumption]] = {}
+    for point, runs in runs_of_point.items():
+        of_runs = []
+        for run in runs:
+            seed = "" if len(runs) == 1 else f" (seed {run.scenario.seed})"
+            of_run = _of_run(run, counts, bins[run.number], batches.get(run.number, {}))
+            of_runs += [replace(it, at=it.at + seed) for it in of_run]
+        found[point] = judged_together(of_runs)
     return found
 
 
@@ -52,7 +70,6 @@ def _of_run(run: Run, counts: Counts, bins: list[int], batches: dict[str, list[f
     }
     found += are_exponential("ON periods are exponential", tenths)
     found += is_stationary("stationary", batches)
-    found += are_independent("batches are long enough", batches)
     found += keep_rates("load generators keep their rates", _rates(run, counts, len(bins) * bin_ns_of(run) / NS_PER_S))
     found += [Assumption(f"the testbed keeps up ({it})", run.ground, 0.0, False) for it in run.warnings]
     return found
@@ -93,14 +110,22 @@ def _whole_bins(found: list[Interval], bin_ns: int) -> list[int]:
     return [bin_ for bin_, covered_ns in sorted(full.items()) if covered_ns == bin_ns]
 
 
-def _batches(timed: DataFrame, counted: DataFrame | None) -> dict[int, dict[str, list[float]]]:
-    """Per run and headline row: the values of its batches in their order."""
+def batch_values(timed: DataFrame, counted: DataFrame | None) -> dict[int, dict[str, list[float]]]:
+    """Per run and headline row: the values of its batches in their order, merged until neighbours are not alike.
+
+    A rate was 0 in a batch without messages; but there is no delay in it, so it is left out of a row of delays.
+    """
     cells = timed.where(F.col("first") == "")
     if counted is not None:
-        cells = cells.unionByName(counted.where(F.col("metric") == "delay.end_to_end"))
+        cells = cells.unionByName(counted.where(F.col("metric") == DELAY))
     sums = cells.groupBy("run", "metric", "first", "second", "batch").agg(F.sum("x").alias("x"), F.sum("n").alias("n"))
-    found: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0] * BATCHES))
+    found: dict[tuple[int, str], Numbers] = defaultdict(lambda: np.zeros((2, BATCHES)))
     for run, metric, first, second, batch, x, n in sums.collect():
-        name = " ".join((metric, *filter(None, (first, second))))
-        found[run][name][batch] = x / n
-    return {run: dict(rows) for run, rows in found.items()}
+        its = found[run, " ".join((metric, *filter(None, (first, second))))]
+        its[:, batch] = x, n
+        if metric != DELAY:
+            its[1] = n
+    values: dict[int, dict[str, list[float]]] = defaultdict(dict)
+    for (run, name), (x_, n_) in sorted(found.items()):
+        values[run][name] = independent(x_[None], n_[None])
+    return dict(values)

@@ -65,11 +65,11 @@ class Frames:
     @cached_property
     def events(self) -> DataFrame:
         """What brokers logged."""
-        return self.logged.where(~F.col("broker").startswith(CLIENTS))
+        return self.logged.where(F.col("broker") != CLIENTS)
 
     @cached_property
     def clients(self) -> DataFrame:
-        return self.logged.where(F.col("broker").startswith(CLIENTS))
+        return self.logged.where(F.col("broker") == CLIENTS)
 
     def table(self, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:
         """A small table of our own."""
@@ -79,36 +79,20 @@ class Frames:
         arrays = [pa.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
         return self.spark.createDataFrame(pa.table(arrays, names=names))
 
-    def intervals(self, found: dict[int, list[Interval]], runs_of_point: dict[int, int]) -> DataFrame:
+    def intervals(self, found: dict[int, list[Interval]]) -> DataFrame:
         """As analysis/windows.py made them for each run; a row for each bin that an interval touches."""
         rows = []
         for run in self.finished.runs:
             bin_ns, its = bin_ns_of(run), found[run.number]
             seconds = compared_ns(its) / NS_PER_S / BATCHES
-            peer_batches = peer_batches_of(run.scenario, runs_of_point[run.point])
             for number, it in enumerate(its):
-                peer_batch = it.batch * peer_batches // BATCHES
                 bins = range(max(-1, it.begin_ns // bin_ns), max(-1, (it.end_ns - 1) // bin_ns) + 1)
-                limits = number, it.begin_ns, it.end_ns, it.batch, peer_batch, seconds
+                limits = number, it.begin_ns, it.end_ns, it.batch, seconds
                 rows += [(run.number, run.point, bin_, *limits) for bin_ in bins]
         return self.table(
             rows,
-            "run int, point int, bin bigint, interval int, begin_ns bigint, end_ns bigint, batch int, peer_batch int,"
-            " seconds double",
+            "run int, point int, bin bigint, interval int, begin_ns bigint, end_ns bigint, batch int, seconds double",
         )
-
-    def exposures(self, found: dict[int, list[Interval]]) -> DataFrame:
-        """Per point: units of time, their sum and the sum of their squares."""
-        sums: dict[int, list[float]] = {}
-        for run in self.finished.runs:
-            total = compared_ns(found[run.number]) / NS_PER_S
-            if total > 0:
-                its = sums.setdefault(run.point, [0, 0.0, 0.0])
-                its[0] += BATCHES
-                its[1] += total
-                its[2] += total * total / BATCHES
-        rows = [(point, int(units), sn, snn) for point, (units, sn, snn) in sums.items()]
-        return self.table(rows, "point int, units bigint, sn double, snn double")
 
     @cached_property
     def brokers(self) -> DataFrame:
@@ -249,11 +233,6 @@ def bin_ns_of(run: Run) -> int:
 def _peers_of(scenario: Scenario, copy: int) -> list[tuple[str, str, bool]]:
     publishers = [(scenario.copy_of(it, copy).id, it.id, it.on is not None) for it in scenario.publishers]
     return publishers + [(scenario.copy_of(it, copy).id, it.id, it.on is not None) for it in scenario.subscribers]
-
-
-def peer_batches_of(scenario: Scenario, runs: int) -> int:
-    """Into how many batches the time of each copy is cut: as few as give BATCHES units over all copies and runs."""
-    return max(1, -(-BATCHES // (scenario.copies * runs)))
 
 
 def _escaped(path: str) -> str:

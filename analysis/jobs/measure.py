@@ -1,23 +1,25 @@
 """The measuring job: from the logs of all runs of a directory to the rows of DESIGN's metric table."""
 
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
+import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from analysis.faults import FOREVER_NS, RESYNC_NS, Fault, Life, Mark, faults_of, restarts_of
+from analysis.faults import RESYNC_NS, Fault, Life, Mark, faults_of, restarts_of
 from analysis.jobs.frames import Frames
+from analysis.measured import measured_by_count, measured_by_time
 from analysis.transforms import delays, fates
-from analysis.transforms.estimates import estimates, sums_by_count, sums_by_exposure
 from analysis.transforms.faults import aftermath, marks
 from analysis.transforms.links import link_cells
 from analysis.transforms.passages import passages
 from analysis.transforms.tables import table_cells, table_changes
-from analysis.verdicts import Measured, labels_of
-from analysis.windows import Interval, intervals
+from analysis.verdicts import Measured
+from analysis.windows import BATCHES, Interval, compared_ns, intervals
 from orchestrator.scenario import Scenario
+from orchestrator.scenario.units import NS_PER_S
 
 Key = tuple[int, str, tuple[str, ...]]  # point, metric, values of its labels
 
@@ -51,8 +53,7 @@ class Facts:
 
     @cached_property
     def marks(self) -> list[Mark]:
-        if not any(run.scenario.faults for run in self.frames.finished.runs):
-            return []
+        """Also of runs whose scenario has no faults: somebody may have struck them on the live page."""
         return [Mark(*row) for row in marks(self.frames.logged).collect()]
 
     @cached_property
@@ -65,11 +66,12 @@ class Facts:
         found = self.struck
         if not found:
             return []
-        rows = [(it.run, it.number, it.struck_ns, (it.confirmed_ns or FOREVER_NS) + RESYNC_NS) for it in found]
-        table = self.frames.table(rows, "run int, fault bigint, struck_ns bigint, confirmed_ns bigint")
-        lasted = {
-            (run, fault): through for run, fault, through in aftermath(self.passed, self.frames.events, table).collect()
-        }
+        healed = [(it, it.confirmed_ns) for it in found if it.confirmed_ns is not None]
+        rows = [(it.run, it.number, it.struck_ns, confirmed_ns + RESYNC_NS) for it, confirmed_ns in healed]
+        frames = self.frames
+        table = frames.table(rows, "run int, fault bigint, struck_ns bigint, confirmed_ns bigint")
+        ends = aftermath(self.passed, frames.events, frames.peers, frames.inputs, table)
+        lasted = {(run, fault): through_ns for run, fault, through_ns in ends.collect()}
         return [replace(it, through_ns=lasted.get((it.run, it.number))) for it in found]
 
     @cached_property
@@ -95,8 +97,7 @@ class Facts:
 
     @cached_property
     def times(self) -> DataFrame:
-        runs_of_point = Counter(run.point for run in self.frames.finished.runs)
-        return self.frames.intervals(self.intervals, runs_of_point)
+        return self.frames.intervals(self.intervals)
 
 
 def cells(facts: Facts) -> tuple[DataFrame, DataFrame | None]:
@@ -113,13 +114,25 @@ def cells(facts: Facts) -> tuple[DataFrame, DataFrame | None]:
 
 def measure(facts: Facts, timed: DataFrame, counted: DataFrame | None) -> dict[Key, Measured]:
     """Every row of the metric table that the log has something to say of."""
-    sums = sums_by_exposure(timed, facts.frames.exposures(facts.intervals))
-    if counted is not None:
-        sums = sums.unionByName(sums_by_count(counted))
+    runs = facts.frames.finished.runs
+    seconds = {run.number: compared_ns(facts.intervals[run.number]) / NS_PER_S / BATCHES for run in runs}
+    points: dict[int, list[int]] = {}
+    for run in runs:
+        points.setdefault(run.point, []).append(run.number)
     found: dict[Key, Measured] = {}
-    for point, metric, first, second, value, low, high, _ in estimates(sums).collect():
-        found[point, metric, tuple(labels_of(metric, first, second).values())] = Measured(value, low, high)
+    for point, its in _of_points(timed):
+        found |= {(point, *row): it for row, it in measured_by_time(its, {run: seconds[run] for run in points[point]})}
+    if counted is not None:
+        for point, its in _of_points(counted):
+            found |= {(point, *row): it for row, it in measured_by_count(its)}
     return found
+
+
+def _of_points(cells_: DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
+    """Some thousand cells per point are left: statistics are worked out here."""
+    table: pd.DataFrame = cells_.toArrow().to_pandas()
+    for point in table["point"].unique():
+        yield int(point), table[table["point"] == point]
 
 
 def _counted(facts: Facts) -> list[DataFrame]:
@@ -143,4 +156,4 @@ def _counted(facts: Facts) -> list[DataFrame]:
 
 
 def _union(parts: list[DataFrame]) -> DataFrame:
-    return reduce(DataFrame.unionByName, (part.withColumn("unit", part["unit"].cast("string")) for part in parts))
+    return reduce(DataFrame.unionByName, parts)

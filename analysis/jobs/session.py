@@ -7,10 +7,10 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import current_thread, main_thread
+from threading import Event, Thread, current_thread, main_thread
 from typing import IO
 
 import pyspark
@@ -29,6 +29,8 @@ PARTITIONS_MIN, PARTITIONS_MAX = 4, 2000
 TRACEBACK = "Traceback (most recent call last):"
 WORDS_SHOWN = 300  # of what Spark said before it failed
 SMALL_ROWS = 15_000_000  # up to here Java's best compiler and collector cost more than they give
+TASKS_S = 2.0  # between two questions how many tasks are done
+Progress = Callable[[float, str], None]  # told the part that is done, and what is running
 ARCHIVE = Path(sys.prefix) / f"spark-{pyspark.__version__}.jsa"  # Spark's classes as Java has them in memory
 
 
@@ -93,6 +95,34 @@ def session(
                 spark.stop()
 
 
+@contextmanager
+def with_tasks(spark: SparkSession, progress: Progress) -> Iterator[Progress]:
+    """Passes progress on, and adds from time to time how many tasks of the stages that Spark works on are done."""
+    last, is_over = (0.0, ""), Event()
+
+    def report(part: float, step: str) -> None:
+        nonlocal last
+        last = part, step
+        progress(part, step)
+
+    def watch() -> None:
+        tracker = spark.sparkContext.statusTracker()
+        while not is_over.wait(TASKS_S):
+            with suppress(Py4JError, OSError):  # who asked for the work hears that Java has died
+                stages = [it for it in map(tracker.getStageInfo, tracker.getActiveStageIds()) if it is not None]
+                part, step = last
+                done, total = sum(it.numCompletedTasks for it in stages), sum(it.numTasks for it in stages)
+                progress(part, f"{step} ({done} of {total} Spark tasks)" if total else step)
+
+    watcher = Thread(target=watch, name="Spark tasks", daemon=True)
+    watcher.start()
+    try:
+        yield report
+    finally:
+        is_over.set()
+        watcher.join(TASKS_S)  # Java may not answer any more
+
+
 def ended_by(error: BaseException) -> BaseException | None:
     """Ctrl-C or a signal, after which what was still asked of Java failed."""
     while (before := error.__context__) is not None:
@@ -135,18 +165,29 @@ def _own_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _stderr_to(file: IO[str], wanted: bool) -> Iterator[None]:
-    """Also of programs that are started meanwhile, for as long as they live."""
+    """Also of programs that are started meanwhile, for as long as they live. What we print is seen all the same."""
     if not wanted:
         yield
         return
     sys.stderr.flush()
-    kept = os.dup(2)
-    os.dup2(file.fileno(), 2)
+    kept, ours = os.dup(2), sys.stderr
+    with os.fdopen(kept, "w", buffering=1, errors="backslashreplace", closefd=False) as visible:
+        if _is_file_2(ours):
+            sys.stderr = visible
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            sys.stderr = ours
+    os.close(kept)
+
+
+def _is_file_2(stream: IO[str]) -> bool:
     try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        return stream.fileno() == 2
+    except (OSError, AttributeError):  # it is captured
+        return False
 
 
 def _reason(error: Exception, said: IO[str]) -> str:

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
+from analysis.report.fitting import LETTER_PX, apart, fitting, shortened
 from analysis.report.markup import Html, joined, short, tag
 from analysis.report.scales import Scale, on_axis, scale
 
 WIDTH, HEIGHT = 570.0, 350.0
-LEFT, RIGHT, TOP, BOTTOM = 82.0, 28.0, 14.0, 48.0
+LEFT, RIGHT, TOP, BOTTOM = 84.0, 34.0, 14.0, 48.0
 STYLES = 7  # colours, each with a mark and a dash of its own
 SIZE = 4.2  # of a mark
 
@@ -48,23 +49,26 @@ class Chart:
 
 def draw(chart: Chart) -> Html:
     """The figure, with its caption and legend."""
-    x, y = _scales(chart)
-    inside = [*_grid(chart, x, y), *(part for it in chart.curves for part in _curve(it, x, y))]
-    picture = tag(
-        "svg", tag("title", f"{chart.title}: {chart.y_title} against {chart.x_title}"), *inside,
-        viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}", role="img", class_="chart",
-    )  # fmt: skip
     caption = tag("figcaption", tag("b", chart.title), *((" ", chart.note) if chart.note else ()))
-    return tag("figure", caption, legend(chart.curves), tag("div", picture, class_="wide", tabindex="0"))
+    return tag("figure", caption, legend(chart.curves), fitting(lambda width: _picture(chart, width), WIDTH))
 
 
-def _scales(chart: Chart) -> tuple[Scale, Scale]:
+def _picture(chart: Chart, width: float) -> Html:
+    x, y = _scales(chart, width)
+    return tag(
+        "svg", tag("title", f"{chart.title}: {chart.y_title} against {chart.x_title}"),
+        *_grid(chart, x, y), *(part for it in chart.curves for part in _curve(it, x, y)),
+        viewBox=f"0 0 {width:g} {HEIGHT:g}", role="img", class_="chart",
+    )  # fmt: skip
+
+
+def _scales(chart: Chart, width: float) -> tuple[Scale, Scale]:
     xs = [x for it in chart.curves for x in (*(x for x, _ in it.line), *(dot.x for dot in it.dots))]
     ys = [y for it in chart.curves for y in (*(y for _, y in it.line), *_reach(it.dots))]
     if chart.x_names:
-        x = Scale(-0.5, len(chart.x_names) - 0.5, LEFT, WIDTH - RIGHT)
+        x = Scale(-0.5, len(chart.x_names) - 0.5, LEFT, width - RIGHT)
     else:
-        x = scale(xs, LEFT, WIDTH - RIGHT, chart.x_log)
+        x = scale(xs, LEFT, width - RIGHT, chart.x_log)
     return x, scale(ys, HEIGHT - BOTTOM, TOP, chart.y_log, from_zero=True)
 
 
@@ -75,19 +79,19 @@ def _reach(dots: Sequence[Dot]) -> list[float]:
 
 def _grid(chart: Chart, x: Scale, y: Scale) -> list[Html]:
     parts = []
+    left, right, base = x.begin, x.end, HEIGHT - BOTTOM
     for value in y.ticks():
         at = y(value)
-        parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at, class_="grid"))
-        parts.append(tag("text", on_axis(value), x=LEFT - 8, y=at + 4, class_="tick end"))
+        parts.append(tag("line", x1=left, x2=right, y1=at, y2=at, class_="grid"))
+        parts.append(tag("text", on_axis(value), x=left - 8, y=at + 4, class_="tick end"))
     named = list(enumerate(chart.x_names)) if chart.x_names else [(it, on_axis(it)) for it in x.ticks()]
-    every = max(1, -(-len(named) // 12))
-    for value, name in named[::every]:
-        at = x(value)
-        parts.append(tag("line", x1=at, x2=at, y1=HEIGHT - BOTTOM, y2=HEIGHT - BOTTOM + 5, class_="axis"))
-        parts.append(tag("text", name, x=at, y=HEIGHT - BOTTOM + 19, class_="tick mid"))
-    base = HEIGHT - BOTTOM
-    parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=base, y2=base, class_="axis"))
-    parts.append(tag("text", *_words(chart.x_title), x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 8, class_="name mid"))
+    for at, name in apart([(x(value), name) for value, name in named]):
+        parts.append(tag("line", x1=at, x2=at, y1=base, y2=base + 5, class_="axis"))
+        parts.append(tag("text", name, x=at, y=base + 19, class_="tick mid"))
+    parts.append(tag("line", x1=left, x2=right, y1=base, y2=base, class_="axis"))
+    x_title = shortened(chart.x_title, right + RIGHT)
+    middle = min((left + right) / 2, right + RIGHT - len(x_title) * LETTER_PX / 2)
+    parts.append(tag("text", *_words(x_title), x=middle, y=HEIGHT - 8, class_="name mid"))
     middle = (TOP + base) / 2
     turned = f"rotate(-90 14 {short(middle)})"
     parts.append(tag("text", *_words(chart.y_title), x=14.0, y=middle, transform=turned, class_="name mid"))

@@ -32,6 +32,7 @@ class Row:
     high: float | None
     error: float | None
     verdict: str | None
+    longer: float | None = None  # of an inconclusive row: how many times longer to measure
 
     @property
     def is_headline(self) -> bool:
@@ -119,7 +120,7 @@ def read(folder: Path) -> Report:
         ]
     except (OSError, ValueError, LookupError, TypeError, pa.ArrowException):
         raise RunError(f"{folder / 'analysis'}: it cannot be read, or is of another version; analyse again") from None
-    text = (folder / "scenario.yaml").read_text(encoding="utf-8")
+    text = Path(experiment.file).read_text(encoding="utf-8")
     run = described(seeds[0] if seeds else first)
     return Report(folder, experiment, run, max(1, len(seeds)), text, points, chosen_points(experiment.points))
 
@@ -134,7 +135,7 @@ def _rows(file: Path, points: int) -> list[list[Row]]:
         labels = _labels(it["metric"], it["labels"])
         found[it["point"]].append(
             Row(it["metric"], labels, it["unit"], it["predicted"], it["measured"], it["ci_low"], it["ci_high"],
-                it["relative_error"], it["verdict"])
+                it["relative_error"], it["verdict"], it.get("longer"))
         )  # fmt: skip
     return found
 

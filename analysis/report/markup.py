@@ -1,10 +1,11 @@
 """HTML and SVG as text, escaped by construction: what is not `Html` is text that somebody gave. Pure."""
 
+import re
 from collections.abc import Iterable
 from html import escape
 
 Attribute = str | float | bool | None
-VOID = ("br", "col", "input", "link", "meta")
+VOID = ("br", "col", "input", "link", "meta", "wbr")
 
 
 class Html(str):
@@ -28,6 +29,11 @@ _CLOSED = ("circle", "line", "path", "rect", "use")
 
 def joined(children: Iterable[str]) -> Html:
     return Html("".join(it if isinstance(it, Html) else escape(it, quote=False) for it in children))
+
+
+def breakable(text: str) -> Html:
+    """A name that may go on in the next line after a dot or an underscore."""
+    return joined(part for piece in re.split(r"(?<=[._])", text) for part in (piece, Html("<wbr/>")) if piece)
 
 
 def _name(key: str) -> str:

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-from analysis.report import figures, parts
+from analysis.assumptions import doubts
+from analysis.report import figures, laws, parts
 from analysis.report.chart import draw as draw_chart
 from analysis.report.curves import between
 from analysis.report.data import Point, Report
 from analysis.report.markup import Html, joined, tag
 from analysis.report.scales import number
-from analysis.report.tables import COMPARED, SIGNS, Cell, compared, figure, plain, table
+from analysis.report.tables import COMPARED, SIGNS, Cell, compared, figure, plain, table, times
 from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
 from orchestrator.scenario.units import NS_PER_S
 
@@ -78,19 +79,24 @@ def _reasons(report: Report) -> list[str]:
     where = f" at {len(report.points)} points" if report.is_sweep else ""
     broken = list(dict.fromkeys(it["name"] for _, it in report.broken))
     held = f"Invariants broken: {', '.join(broken)}." if broken else "Every invariant holds."
-    return [f"Of {total:,} headline rows{where} {said}. ", held]
+    longer = [row.longer for point in report.points for row in point.headline if row.longer is not None]
+    advice = f" Measuring {times(max(longer))} × longer would tell." if longer else ""
+    return [f"Of {total:,} headline rows{where} {said}.{advice} ", held]
 
 
 def _warnings(report: Report) -> Html:
     """What casts doubt on the verdict."""
-    doubtful = [it for point in report.points for it in point.told["assumptions"] if not it["holds"]]
+    doubtful = [
+        (it["name"], it["at"], point.at)
+        for point in report.points
+        for it in point.told["assumptions"]
+        if not it["holds"]
+    ]
     notes = list(dict.fromkeys(str(it) for point in report.points for it in point.told["notes"]))
     queues = [it for point in report.points for it in point.told["unstable"]]
     unstable = list(dict.fromkeys(f"The {it['stage']} queue at {it['at']} is unstable." for it in queues))
     lines = [*unstable[:5], *notes[:5]]
-    if doubtful:
-        names = list(dict.fromkeys(it["name"] for it in doubtful))
-        lines.append(f"Doubtful assumptions ({len(doubtful)}): {'; '.join(names[:4])}.")
+    lines += [f"{text[0].upper()}{text[1:]}." for text in doubts(doubtful)]
     return tag("ul", *(tag("li", line) for line in lines), class_="warnings") if lines else Html("")
 
 
@@ -98,6 +104,7 @@ def _chips(report: Report) -> Html:
     run = report.run
     seed = str(run["seed"])
     told = [
+        *([("point", report.points[0].at)] if not report.is_sweep and report.points[0].at else []),
         ("ground", str(run["ground"])),
         ("seed", seed if report.seeds == 1 else f"{report.seeds} seeds from {seed}"),
         ("brokers", _range([len(point.scenario.tree) for point in report.points])),
@@ -185,25 +192,20 @@ def _value(value: object) -> Cell:
 def _workload(point: Point) -> Html:
     scenario = point.scenario
     told = [("classes", f"{scenario.classes:,}"), ("copies of the peers", f"{scenario.copies:,}")]
+    told += [(name, laws.told(law)) for name, law in laws.of_network(scenario)]
     told += [
-        (f"publisher {it.id}", f"{it.topic} at {it.broker}, {number(it.rate)}/s{_on_off(it)}")
+        (f"publisher {it.id}", f"{it.topic} at {it.broker}, {number(it.rate)}/s; {laws.of_peer(it)}")
         for it in scenario.publishers[:LISTED_MAX]
     ]
     told += [
-        (f"subscriber {it.id}", f"{it.topic} at {it.broker}{_on_off(it)}") for it in scenario.subscribers[:LISTED_MAX]
+        (f"subscriber {it.id}", f"{it.topic} at {it.broker}; {laws.of_peer(it)}")
+        for it in scenario.subscribers[:LISTED_MAX]
     ]
     for fault in point.told["faults"][:LISTED_MAX]:
         begin, end = fault["seconds"]
         until = "never healed" if end is None else f"healed at {number(end)} s"
         told.append((f"fault at {number(begin)} s", f"{fault['what']}, {until}"))
     return plain(told)
-
-
-def _on_off(peer: object) -> str:
-    on, off = getattr(peer, "on", None), getattr(peer, "off", None)
-    if on is None or off is None:
-        return ", always connected"
-    return f", {number(on.mean_s)} s ON, {number(off.mean_s)} s OFF on average"
 
 
 def _repeat(report: Report) -> Html:

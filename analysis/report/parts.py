@@ -3,17 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from analysis.report import forest, timeline, tree
-from analysis.report.chart import STYLES, Chart, Curve
-from analysis.report.chart import draw as draw_chart
+from analysis.report import forest, tails, timeline, tree
 from analysis.report.data import Point, Row
 from analysis.report.markup import Html, joined, tag
-from analysis.report.scales import number
 from analysis.report.tables import COMPARED, Cell, compared, figure, table, verdict
 from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
-
-CURVES_MAX = 7  # of delays in one chart
-PERCENT_OF_A_TAIL = 100
 
 
 def comparison(point: Point) -> Html:
@@ -23,29 +17,7 @@ def comparison(point: Point) -> Html:
 
 
 def pictures(point: Point) -> Html:
-    return joined((timeline.draw(point), delays(point)))
-
-
-def delays(point: Point) -> Html:
-    """The share of messages that took longer, on a logarithmic axis: an exponential law is a straight line."""
-    ways = list(point.series.get("delay", {}).items())
-    charts = []
-    for first in range(0, len(ways), CURVES_MAX):
-        curves = [
-            Curve(f"{name}{_means(point, name)}", [(x, y) for x, y in pairs if y > 0], (), place % STYLES)
-            for place, (name, pairs) in enumerate(ways[first : first + CURVES_MAX])
-        ]
-        note = "Share of messages that took longer (CCDF)."
-        charts.append(draw_chart(Chart("End-to-end delays.", "delay, s", "share that took longer", curves, y_log=True,
-                                       note=note)))  # fmt: skip
-    return tag("div", *charts, class_="grid-of-charts") if charts else Html("")
-
-
-def _means(point: Point, name: str) -> str:
-    for row in point.rows:
-        if row.metric == "delay.end_to_end" and row.of == name:
-            return f": mean {number(row.measured)} s, predicted {number(row.predicted)} s"
-    return ""
+    return joined((timeline.draw(point), tails.draw(point)))
 
 
 def detail_tables(point: Point) -> Html:
@@ -87,7 +59,7 @@ def _links(point: Point) -> Html:
 def _short(row: Row | None) -> Iterable[Cell]:
     if row is None:
         return figure(None), figure(None), Cell("")
-    return figure(row.measured), figure(row.predicted), Cell(verdict(row.verdict))
+    return figure(row.measured), figure(row.predicted), Cell(verdict(row))
 
 
 def invariants(points: Sequence[Point]) -> Html:

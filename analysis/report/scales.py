@@ -6,6 +6,8 @@ from math import ceil, floor, inf, isfinite, log10
 
 TICKS = 6  # about so many
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+LOG_STEPS = (1.0, 2.0, 5.0, 10.0)
+DECADES_MANY = 3  # ticks at powers of ten suffice
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,11 @@ def scale(values: Sequence[float], begin: float, end: float, is_log: bool = Fals
 
 
 def _log_limits(low: float, high: float) -> tuple[float, float]:
-    return 10.0 ** floor(log10(low) + 1e-9), 10.0 ** max(ceil(log10(high) - 1e-9), floor(log10(low) + 1e-9) + 1)
+    """The next 1, 2 or 5 times a power of ten, so that little of the axis is empty; a decade at least."""
+    below, above = 10.0 ** floor(log10(low) + 1e-9), 10.0 ** floor(log10(high) + 1e-9)
+    low = max(it * below for it in LOG_STEPS if it * below <= low * (1 + 1e-9))
+    high = min(it * above for it in LOG_STEPS if it * above >= high * (1 - 1e-9))
+    return low, max(high, 10 * low)
 
 
 def linear_ticks(low: float, high: float, wanted: int = TICKS) -> list[float]:
@@ -57,8 +63,11 @@ def linear_ticks(low: float, high: float, wanted: int = TICKS) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten; not all if they are many."""
+    """Powers of ten; not all if they are many, and twice and five times them if they are few."""
     first, last = ceil(log10(low) - 1e-9), floor(log10(high) + 1e-9)
+    if log10(high / low) < DECADES_MANY:
+        ticks = [it * 10.0**power for power in range(first - 1, last + 1) for it in LOG_STEPS[:-1]]
+        return [it for it in ticks if low * (1 - 1e-9) <= it <= high * (1 + 1e-9)]
     every = max(1, ceil((last - first) / 8))
     return [10.0**power for power in range(first, last + 1, every)]
 

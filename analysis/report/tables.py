@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from analysis.report.data import Row
-from analysis.report.markup import Html, tag
+from analysis.report.markup import Html, breakable, tag
 from analysis.report.scales import number
 from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
 
 FILTERED_FROM = 12  # rows; fewer are seen at a glance
+LONG_FROM = 40  # rows; such a table scrolls in a box of its own
 ROWS_MAX = 3000  # more make a page slow
 SIGNS = {AGREES: "✓", DIFFERS: "✕", INCONCLUSIVE: "?", None: "–"}
 COMPARED = ("predicted", "measured", "95% interval", "error", "verdict")
@@ -31,7 +32,7 @@ def table(name: str, caption: str, columns: Sequence[str], rows: Iterable[Sequen
     body = given[:ROWS_MAX]
     numeric = [cell.is_number for cell in body[0]] if body else [False] * len(columns)
     heads = [
-        tag("th", tag("button", column, type="button"), scope="col", class_="number" if is_number else None)
+        tag("th", tag("button", breakable(column), type="button"), scope="col", class_="number" if is_number else None)
         for column, is_number in zip(columns, numeric, strict=True)
     ]
     told = tag("caption", caption, " ", tag("span", f"{len(body):,} rows", class_="rows", aria_live="polite"))
@@ -39,24 +40,34 @@ def table(name: str, caption: str, columns: Sequence[str], rows: Iterable[Sequen
     if len(given) > ROWS_MAX:
         told_of = f"The first {ROWS_MAX:,} of {len(given):,} rows; the files in analysis/ have all of them."
         note = tag("p", told_of, class_="small")
-    lines = [tag("tr", *map(_cell, row)) for row in body]
+    lines = [tag("tr", *map(_cell, row, columns)) for row in body]
     made = tag("table", told, tag("thead", tag("tr", *heads)), tag("tbody", *lines), id=name, class_="sorted")
     search = Html("")
     if len(body) >= FILTERED_FROM:
         entry = tag("input", type="search", id=f"{name}-filter", aria_controls=name, placeholder="b3, differs, …")
         search = tag("p", tag("label", "Filter ", entry), class_="filter")
-    return tag("div", search, note, tag("div", made, class_="wide", tabindex="0"), class_="block")
+    is_long = len(body) >= LONG_FROM
+    box = tag("div", made, class_="wide long" if is_long else "wide", tabindex="0" if is_long else None)
+    return tag("div", search, note, box, class_="block")
 
 
-def _cell(cell: Cell) -> Html:
+def _cell(cell: Cell, column: str) -> Html:
+    """With the name of its column, which stands beside it where there is no room for a table."""
     value = None if cell.value is None else f"{cell.value:.10g}"
-    return tag("td", cell.content, class_="number" if cell.is_number else None, data_value=value)
+    content = cell.content if isinstance(cell.content, Html) or cell.is_number else breakable(cell.content)
+    return tag("td", content, class_="number" if cell.is_number else None, data_value=value, data_label=column)
 
 
-def verdict(told: str | None) -> Html:
-    """A sign, a word and a colour."""
-    word = told or "no prediction"
-    return tag("span", tag("i", SIGNS[told], aria_hidden="true"), word, class_=f"verdict {told or 'none'}")
+def verdict(row: Row) -> Html:
+    """A sign, a word and a colour; where the run was too short also how long it would have to be."""
+    word = tag("b", tag("i", SIGNS[row.verdict], aria_hidden="true"), row.verdict or "no prediction")
+    advice = "" if row.longer is None else f", measure {times(row.longer)} × longer"
+    return tag("span", word, advice, class_=f"verdict {row.verdict or 'none'}")
+
+
+def times(factor: float) -> str:
+    """Two digits that count."""
+    return number(float(f"{factor:.2g}"))
 
 
 def compared(row: Row) -> tuple[Cell, ...]:
@@ -65,7 +76,7 @@ def compared(row: Row) -> tuple[Cell, ...]:
     width = None if row.low is None or row.high is None else row.high - row.low
     return (
         figure(row.predicted), figure(row.measured), Cell(interval, width, is_number=True), error,
-        Cell(verdict(row.verdict)),
+        Cell(verdict(row)),
     )  # fmt: skip
 
 

@@ -4,15 +4,17 @@ from math import isfinite
 
 from analysis.report.chart import path
 from analysis.report.data import Pairs, Point
+from analysis.report.fitting import GAP_PX, LETTER_PX, NARROW, apart, fitting, shortened
 from analysis.report.markup import Html, tag
 from analysis.report.scales import Scale, linear_ticks, on_axis, scale
 from orchestrator.scenario.units import NS_PER_S
 
-WIDTH, LEFT, RIGHT, TOP = 960.0, 96.0, 12.0, 34.0
+WIDTH, LEFT, RIGHT = 960.0, 96.0, 16.0
+TOP, LANE = 10.0, 13.0  # above the panels: the names of faults, in as many lanes as they need
 PANEL, GAP = 74.0, 16.0
 PEER, PEER_GAP = 9.0, 4.0
-TICKS = 12
-FAULTS_NAMED_MAX = 12  # beyond that their names would cover one another
+TICKS, NARROW_TICKS = 12, 4
+FAULTS_NAMED_MAX = 12  # beyond that their names would cover the picture
 TITLES = {
     "published": "published",
     "notifications": "over links",
@@ -28,10 +30,16 @@ def draw(point: Point) -> Html:
     rates = {kind: point.series[f"rate.{kind}"][""] for kind in TITLES if f"rate.{kind}" in point.series}
     if not rates:
         return Html("")
+    has_peers = bool(point.series.get("seen"))
+    picture = fitting(lambda width: _picture(point, rates, width), WIDTH)
+    return tag("figure", _caption(point, has_peers), picture, class_="full")
+
+
+def _picture(point: Point, rates: dict[str, Pairs], width: float) -> Html:
     clock = point.scenario.clock
-    end_s = (clock.warmup + clock.measure) / NS_PER_S
-    time = Scale(0.0, end_s, LEFT, WIDTH - RIGHT)
-    parts, at = list[Html](), TOP
+    time = Scale(0.0, (clock.warmup + clock.measure) / NS_PER_S, LEFT, width - RIGHT)
+    names, top = _fault_names(point.series.get("fault", {}), time)
+    parts, at = list[Html](), top
     for place, (kind, pairs) in enumerate(rates.items()):
         parts += _panel(TITLES[kind], pairs, time, at, place)
         at += PANEL + GAP
@@ -40,11 +48,11 @@ def draw(point: Point) -> Html:
     if peers:
         parts += _peers(point, time, at + 6)
         bottom = at + 6 + (PEER + PEER_GAP) * len(peers) + 8
-    behind = _left_out(point, time, bottom) + _faults(point.series.get("fault", {}), time, bottom)
+    behind = _left_out(point, time, top, bottom) + _faults(point.series.get("fault", {}), time, top, bottom)
     title = tag("title", "Messages per second over model time, with faults" + (" and connections" if peers else ""))
-    picture = tag("svg", title, *behind, *parts, *_axis(time, bottom), viewBox=f"0 0 {WIDTH:g} {bottom + 40:.0f}",
-                  role="img", class_="time")  # fmt: skip
-    return tag("figure", _caption(point, bool(peers)), tag("div", picture, class_="wide", tabindex="0"), class_="full")
+    axis = _axis(time, top, bottom, NARROW_TICKS if width <= NARROW else TICKS)
+    return tag("svg", title, *behind, *axis, *parts, *names, viewBox=f"0 0 {width:g} {bottom + 40:.0f}", role="img",
+               class_="time")  # fmt: skip
 
 
 def _caption(point: Point, has_peers: bool) -> Html:
@@ -68,8 +76,8 @@ def _panel(name: str, pairs: Pairs, time: Scale, top: float, style: int) -> list
     steps = [place for x, y in pairs for place in ((time(x - half), rate(y)), (time.clipped(x + half), rate(y)))]
     area = path([(steps[0][0], base), *steps, (steps[-1][0], base)]) + "Z"
     return [
-        tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=base, y2=base, class_="axis"),
-        tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=top, y2=top, class_="grid"),
+        tag("line", x1=LEFT, x2=time.end, y1=base, y2=base, class_="axis"),
+        tag("line", x1=LEFT, x2=time.end, y1=top, y2=top, class_="grid"),
         tag("path", d=area, class_=f"area s{style}"),
         tag("path", d=path(steps), class_=f"step s{style}"),
         tag("text", on_axis(rate.high), x=LEFT - 8, y=top + 9, class_="tick end"),
@@ -88,39 +96,56 @@ def _peers(point: Point, time: Scale, top: float) -> list[Html]:
             "rect", x=time(0.0), y=y + PEER / 2 - 0.5, width=time(known_s) - time(0.0), height=1.0, class_="offline"
         )
         bars = "".join(f"M{time(begin):.1f} {y:g}H{time(end):.1f}V{y + PEER:g}H{time(begin):.1f}Z" for begin, end in on)
-        label = tag("text", name if len(name) <= 14 else f"{name[:13]}…", x=LEFT - 8, y=y + PEER, class_="tick end")
+        label = tag("text", shortened(name, LEFT - 8), x=LEFT - 8, y=y + PEER, class_="tick end")
         title = tag("title", f"{name}: connected {share:.0%} of the time, {len(on)} times")
         parts.append(tag("g", title, label, whole, *((tag("path", d=bars, class_="online"),) if bars else ())))
     return parts
 
 
-def _left_out(point: Point, time: Scale, bottom: float) -> list[Html]:
+def _left_out(point: Point, time: Scale, top: float, bottom: float) -> list[Html]:
     spans = [(0.0, point.scenario.clock.warmup / NS_PER_S), *point.series.get("left_out", {}).get("", [])]
     return [
-        tag("rect", x=time.clipped(begin), y=TOP, width=time.clipped(end) - time.clipped(begin), height=bottom - TOP,
+        tag("rect", x=time.clipped(begin), y=top, width=time.clipped(end) - time.clipped(begin), height=bottom - top,
             class_="left-out")
         for begin, end in spans if end > begin
     ]  # fmt: skip
 
 
-def _faults(faults: dict[str, Pairs], time: Scale, bottom: float) -> list[Html]:
-    found = sorted((begin, end, what) for what, pairs in faults.items() for begin, end in pairs)
+def _in_order(faults: dict[str, Pairs]) -> list[tuple[float, float, str]]:
+    return sorted((begin, end, what) for what, pairs in faults.items() for begin, end in pairs)
+
+
+def _faults(faults: dict[str, Pairs], time: Scale, top: float, bottom: float) -> list[Html]:
     parts = []
-    for place, (begin, end, what) in enumerate(found):
+    for begin, end, what in _in_order(faults):
         x, wide = time.clipped(begin), max(2.0, time.clipped(end) - time.clipped(begin))
         told = f"{what}, {begin:g} s to " + (f"{end:g} s" if isfinite(end) else "the end")
-        parts.append(tag("rect", tag("title", told), x=x, y=TOP, width=wide, height=bottom - TOP, class_="struck"))
-        if len(found) <= FAULTS_NAMED_MAX:
-            y = TOP - 6 - 12 * (place % 2)
-            is_right = x > WIDTH - 140
-            parts.append(tag("text", what, x=x + (wide if is_right else 0), y=y, class_=f"fault{' end' * is_right}"))
+        parts.append(tag("rect", tag("title", told), x=x, y=top, width=wide, height=bottom - top, class_="struck"))
     return parts
 
 
-def _axis(time: Scale, bottom: float) -> list[Html]:
-    parts = []
-    for value in linear_ticks(time.low, time.high, TICKS):
-        parts.append(tag("line", x1=time(value), x2=time(value), y1=TOP, y2=bottom, class_="grid"))
-        parts.append(tag("text", on_axis(value), x=time(value), y=bottom + 16, class_="tick mid"))
-    parts.append(tag("text", "model time, s", x=(LEFT + WIDTH - RIGHT) / 2, y=bottom + 34, class_="name mid"))
+def _fault_names(faults: dict[str, Pairs], time: Scale) -> tuple[list[Html], float]:
+    """Above the panels, each in the first lane where it covers no other; and where the panels begin."""
+    found = _in_order(faults)
+    if not 0 < len(found) <= FAULTS_NAMED_MAX:
+        return [], TOP
+    ends = list[float]()  # of the lanes, the lowest first
+    placed = []
+    for begin, _, what in found:
+        text = shortened(what, time.end)
+        wide = len(text) * LETTER_PX
+        x = max(0.0, min(time.clipped(begin), time.end + RIGHT - wide))
+        lane = next((place for place, end in enumerate(ends) if end + GAP_PX <= x), len(ends))
+        ends[lane : lane + 1] = [x + wide]
+        placed.append((x, lane, text))
+    top = TOP + LANE * len(ends) + 4
+    return [tag("text", text, x=x, y=top - 6 - LANE * lane, class_="fault") for x, lane, text in placed], top
+
+
+def _axis(time: Scale, top: float, bottom: float, wanted: int) -> list[Html]:
+    ticks = linear_ticks(time.low, time.high, wanted)
+    parts = [tag("line", x1=time(value), x2=time(value), y1=top, y2=bottom, class_="grid") for value in ticks]
+    for at, name in apart([(time(value), on_axis(value)) for value in ticks]):
+        parts.append(tag("text", name, x=at, y=bottom + 16, class_="tick mid"))
+    parts.append(tag("text", "model time, s", x=(LEFT + time.end) / 2, y=bottom + 34, class_="name mid"))
     return parts

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from analysis.report.data import Point
+from analysis.report.fitting import fitting, shortened
 from analysis.report.markup import Html, joined, tag
 from analysis.report.scales import number
 from orchestrator.drawing import Layout, layout
@@ -21,17 +22,24 @@ def draw(point: Point, width: float = WIDTH) -> Html:
     if len(tree) > DRAWN_MAX:
         return tag("p", f"{len(tree):,} brokers are too many for a drawing; the tables have them.")
     traffic, sizes = traffic_of(point), sizes_of(point)
-    made = layout(tree, width)
     struck = {it.partition(" ")[2] for it in point.series.get("fault", {})}
+    told = f"{len(tree)} brokers, {point.scenario.routing} routing"
+    caption = tag("figcaption", tag("b", told), " ", point.at)
+    picture = fitting(lambda wide: _picture(tree, wide, traffic, sizes, struck), width)
+    most, largest = max(traffic.values(), default=0.0), max(sizes.values(), default=0.0)
+    legend = _legend(most, largest, layout(tree, width).widest_link, bool(struck))
+    return tag("figure", caption, picture, legend, class_="full")
+
+
+def _picture(
+    tree: Tree, width: float, traffic: Mapping[str, float], sizes: Mapping[str, float], struck: set[str]
+) -> Html:  # fmt: skip
+    made = layout(tree, width)
     most, largest = max(traffic.values(), default=0.0), max(sizes.values(), default=0.0)
     links = [_link(tree, child, made, traffic, most, struck) for child in range(1, len(tree))]
     brokers = [_broker(tree, it, made, sizes, largest, struck) for it in range(len(tree))]
     title = tag("title", f"The tree of {len(tree)} brokers; the tables of links and brokers have the same figures")
-    picture = tag("svg", title, *links, *brokers, viewBox=f"0 0 {width:g} {made.height:.0f}", role="img", class_="tree")
-    told = f"{len(tree)} brokers, {point.scenario.routing} routing"
-    caption = tag("figcaption", tag("b", told), " ", point.at)
-    wide = tag("div", picture, class_="wide", tabindex="0")
-    return tag("figure", caption, wide, _legend(most, largest, made.widest_link, bool(struck)), class_="full")
+    return tag("svg", title, *links, *brokers, viewBox=f"0 0 {width:g} {made.height:.0f}", role="img", class_="tree")
 
 
 def traffic_of(point: Point) -> dict[str, float]:
@@ -82,9 +90,7 @@ def _broker(
         radius += 4
         parts.append(tag("circle", cx=x, cy=y, r=radius, class_="off"))
     if made.has_names:
-        letters = int((made.room - 4) / 5.6)
-        shown = name if len(name) <= letters else f"{name[: letters - 1]}…"
-        parts.append(tag("text", shown, x=x, y=y + radius + 12, class_="label mid"))
+        parts.append(tag("text", shortened(name, made.room - 4), x=x, y=y + radius + 12, class_="label mid"))
     return tag("g", *parts)
 
 

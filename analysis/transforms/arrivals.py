@@ -24,7 +24,7 @@ def arrivals(logged: DataFrame, peers: DataFrame, bins: DataFrame) -> DataFrame:
     is_peers = F.col("base").isNotNull()
     kind = (
         F.when((event == "published") & is_peers, MESSAGES)
-        .when((event == "received") & ~is_peers & ~F.col("broker").startswith(CLIENTS), PUBLICATIONS)
+        .when((event == "received") & ~is_peers & (F.col("broker") != CLIENTS), PUBLICATIONS)
         .when((event == "subscribed") & ~is_peers, SUBSCRIPTIONS)
     )
     at = F.when(is_peers, F.col("client")).otherwise(F.col("broker"))

@@ -94,12 +94,11 @@ def _copy_of(topic: Column) -> Column:
 
 
 def _cells(passed: DataFrame, intervals: DataFrame) -> DataFrame:
-    unit = F.concat_ws("/", "copy", "peer_batch")
     seconds = (F.col("time_ns") - F.col("begun_ns")) / NS_PER_S
     known = passed.where(F.col("time_ns").isNotNull() & F.col("begun_ns").isNotNull())
     return (
         within(known, compared(intervals))
-        .groupBy("run", "point", "metric", "first", "second", unit.alias("unit"), "batch")
+        .groupBy("run", "point", "metric", "first", "second", "copy", "batch")
         .agg(F.sum(seconds).alias("x"), F.count("*").cast("double").alias("n"))
-        .select("run", "point", "metric", "first", "second", "unit", "batch", "x", "n")
+        .select("run", "point", "metric", "first", "second", "copy", "batch", "x", "n")
     )

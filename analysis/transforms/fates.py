@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from analysis.transforms.moments import compared, within
+from broker.log_record import Reason
 
 WAITING, DROPPED, GONE, LOST = "waiting", "dropped", "gone", "lost"
 PAIR = ("run", "publisher", "subscriber", "number")
@@ -51,7 +52,7 @@ def fates(missing: DataFrame, events: DataFrame, hops: DataFrame) -> DataFrame:
         .agg(
             _any(F.col("event") == "received").alias("is_here"),
             *(_any(_to_next() & (F.col("event") == it)).alias(it) for it in ("queued", "sent", "acknowledged")),
-            F.max(F.when(_to_next() & (F.col("event") == "dropped"), F.col("reason"))).alias("reason"),
+            F.max(F.when((_to_next() | _at_input()) & (F.col("event") == "dropped"), F.col("reason"))).alias("reason"),
         )
         .where("is_here")
     )
@@ -79,12 +80,11 @@ def delivery_cells(due: DataFrame, waiting: DataFrame, intervals: DataFrame, pee
         .join(F.broadcast(base.toDF("run", "publisher", "first", "copy")), ["run", "publisher"])
         .join(F.broadcast(base.select("run", "id", "base").toDF("run", "subscriber", "second")), ["run", "subscriber"])
     )
-    unit = F.concat_ws("/", "copy", "peer_batch")
     return (
         within(named, compared(intervals))
-        .groupBy("run", "point", "first", "second", unit.alias("unit"), "batch")
+        .groupBy("run", "point", "first", "second", "copy", "batch")
         .agg(F.sum(F.col("is_there").cast("double")).alias("x"), F.count("*").cast("double").alias("n"))
-        .select("run", "point", F.lit("delivery.ratio").alias("metric"), "first", "second", "unit", "batch", "x", "n")
+        .select("run", "point", F.lit("delivery.ratio").alias("metric"), "first", "second", "copy", "batch", "x", "n")
     )
 
 
@@ -113,6 +113,11 @@ def _seen(events: DataFrame, identified: DataFrame) -> DataFrame:
 
 def _to_next() -> Column:
     return F.col("seen_client") == F.col("next")
+
+
+def _at_input() -> Column:
+    """What the emulated service at a broker's input had no room for has gone to nobody."""
+    return F.col("reason") == int(Reason.INPUT_FULL)
 
 
 def _any(condition: Column) -> Column:

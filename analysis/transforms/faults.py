@@ -1,12 +1,15 @@
 """Faults in the log: when they struck and healed, and until when their effects lasted."""
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from analysis.transforms.links import is_link
+from analysis.transforms.delays import COPY_IN_TOPIC
+from analysis.transforms.links import has_flag, is_link
 from analysis.transforms.passages import MESSAGE
+from broker.log_record import WAITED
 
 MARKS = ("started", "fault", "fault_confirmed", "healed", "heal_confirmed")
+STAY = ("run", "publisher", "client", "published_ns", "ended_ns", "through_ns")
 
 
 def marks(logged: DataFrame) -> DataFrame:
@@ -16,32 +19,132 @@ def marks(logged: DataFrame) -> DataFrame:
     )
 
 
-def aftermath(passed: DataFrame, events: DataFrame, faults: DataFrame) -> DataFrame:
-    """Per fault: when the last resynchronisation was made, and when the last message that it may have held up was
-    through: one that a peer published, or that waited for a link, while it lasted."""
-    told = events.where(F.col("event") == "link_resync").select("run", "time_ns", F.col("time_ns").alias("through_ns"))
-    made = passed.select("run", F.col("published_ns").alias("time_ns"), F.col("processed_ns").alias("through_ns"))
-    waited = (
-        _during(events.where(is_link(F.col("client")) & F.col("event").isin("queued", "sent")), faults)
-        .groupBy(*MESSAGE, "broker", "client")
-        .agg(
-            F.min(F.when(F.col("event") == "queued", F.col("time_ns"))).alias("time_ns"),
-            F.max(F.when(F.col("event") == "sent", F.col("time_ns"))).alias("through_ns"),
-        )
-        .select("run", "time_ns", "through_ns")
+def aftermath(
+    passed: DataFrame, events: DataFrame, peers: DataFrame, inputs: DataFrame, faults: DataFrame
+) -> DataFrame:
+    """Per fault: when the last resynchronisation was made and the backlog that the fault caused was gone.
+
+    Every message that was under way during the fault may have been held up by it, and so may the messages behind it.
+    So the backlog is gone when all messages that were under way have arrived and every queue through which one of them
+    went has been empty once since. Messages that wait for a peer that is away are no backlog of the fault: see _held.
+    """
+    resync = events.where(F.col("event") == "link_resync").join(F.broadcast(faults), "run")
+    told = resync.where(F.col("time_ns").between(F.col("struck_ns"), F.col("confirmed_ns"))).select(
+        "run", "fault", F.col("time_ns").alias("through_ns")
     )
+    arrived = passed.withColumns({"ended_ns": F.col("processed_ns"), "through_ns": F.col("processed_ns")})
+    queued = _peer_stays(passed).unionByName(_broker_stays(passed, _since_first(events, faults), inputs))
+    stays = _with_busy_periods(queued).unionByName(arrived.withColumnRenamed("origin", "publisher").select(*STAY))
     return (
-        told.unionByName(made)
-        .unionByName(waited)
-        .join(F.broadcast(faults), "run")
-        .where((F.col("time_ns") >= F.col("struck_ns")) & (F.col("time_ns") <= F.col("confirmed_ns")))
+        told.unionByName(_held(stays, _away(events, peers, faults), faults))
         .groupBy("run", "fault")
         .agg(F.max("through_ns").alias("through_ns"))
         .select("run", "fault", "through_ns")
     )
 
 
-def _during(rows: DataFrame, faults: DataFrame) -> DataFrame:
+def _since_first(events: DataFrame, faults: DataFrame) -> DataFrame:
     """From the first fault of a run on."""
     first = faults.groupBy("run").agg(F.min("struck_ns").alias("first_ns"))
-    return rows.join(F.broadcast(first), "run").where(F.col("time_ns") >= F.col("first_ns"))
+    return events.join(F.broadcast(first), "run").where(F.col("time_ns") >= F.col("first_ns"))
+
+
+def _peer_stays(passed: DataFrame) -> DataFrame:
+    """The time of each message in its publisher's own queue, and in its subscriber."""
+    is_publisher = F.col("client") == F.col("origin")
+    return passed.select(
+        "run",
+        F.concat_ws(" ", F.when(is_publisher, "publisher").otherwise("subscriber"), "client").alias("queue"),
+        F.col("origin").alias("publisher"),
+        "client",
+        "published_ns",
+        F.when(is_publisher, F.col("published_ns")).otherwise(F.col("received_ns")).alias("begun_ns"),
+        F.when(is_publisher, F.col("sent_ns")).otherwise(F.col("processed_ns")).alias("ended_ns"),
+    )
+
+
+def _broker_stays(passed: DataFrame, events: DataFrame, inputs: DataFrame) -> DataFrame:
+    """The time of each message at the input of a broker, and at its outputs to links and sessions.
+
+    Copies of the peers have stages of their own. Of a message that no peer published the publication is not known; it
+    counts from when a broker saw it first.
+    """
+    event = F.col("event")
+    is_input = event.isin("received", "served") & (F.col("input") == "served")
+    is_output = (event == "queued") | ((event == "sent") & (is_link(F.col("client")) | has_flag(WAITED)))
+    place = F.when(is_input, F.lit("")).otherwise(F.col("client"))
+    stays = (
+        events.join(F.broadcast(inputs), "run")
+        .where(is_input | is_output)
+        .groupBy(*MESSAGE, "broker", place.alias("client"))
+        .agg(
+            F.min("time_ns").alias("begun_ns"),
+            F.max(F.when(event.isin("served", "sent"), F.col("time_ns"))).alias("ended_ns"),
+            F.max("topic").alias("topic"),
+        )
+    )
+    made = passed.where(F.col("client") == F.col("origin")).select(
+        "run", F.col("origin").alias("publisher"), F.col("sequence").alias("number"), "published_ns"
+    )
+    identified = (
+        events.where(event == "identified")
+        .select(*MESSAGE, F.col("client").alias("publisher"), F.col("number").cast("long"))
+        .join(made, ["run", "publisher", "number"])
+        .select(*MESSAGE, "publisher", "published_ns")
+    )
+    first_ns = F.min("begun_ns").over(Window.partitionBy(*MESSAGE))
+    return stays.join(identified, list(MESSAGE), "left").select(
+        "run",
+        F.concat_ws(" ", "broker", "client", F.regexp_extract("topic", COPY_IN_TOPIC, 1)).alias("queue"),
+        "publisher",
+        "client",
+        F.coalesce("published_ns", first_ns).alias("published_ns"),
+        "begun_ns",
+        "ended_ns",
+    )
+
+
+def _with_busy_periods(stays: DataFrame) -> DataFrame:
+    """Each stay with the moment at which its queue was empty again."""
+    in_order = Window.partitionBy("run", "queue").orderBy("begun_ns", "ended_ns")
+    ended_before = F.max("ended_ns").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
+    is_first = F.coalesce(F.col("begun_ns") > ended_before, F.lit(True))
+    return (
+        stays.where(F.col("ended_ns") > F.col("begun_ns"))
+        .withColumn("is_first", is_first.cast("int"))
+        .withColumn("period", F.sum("is_first").over(in_order))
+        .withColumn("through_ns", F.max("ended_ns").over(Window.partitionBy("run", "queue", "period")))
+        .select(*STAY)
+    )
+
+
+def _away(events: DataFrame, peers: DataFrame, faults: DataFrame) -> DataFrame:
+    """The peers that had gone by themselves when a fault was over, and since when."""
+    moving = peers.where("comes_and_goes").select("run", F.col("id").alias("client"))
+    last = F.max_by(F.struct("event", "time_ns"), F.struct("time_ns", "position"))
+    return (
+        events.where(F.col("event").isin("connected", "disconnected"))
+        .join(F.broadcast(moving), ["run", "client"])
+        .join(F.broadcast(faults), "run")
+        .where(F.col("time_ns") <= F.col("confirmed_ns"))
+        .groupBy("run", "fault", "client")
+        .agg(last.alias("last"))
+        .where(F.col("last.event") == "disconnected")
+        .select("run", "fault", "client", F.col("last.time_ns").alias("since_ns"))
+    )
+
+
+def _held(stays: DataFrame, away: DataFrame, faults: DataFrame) -> DataFrame:
+    """The stays of messages that were under way during a fault, unless the publisher or the subscriber was away from
+    the publication until the repair: such a message would have waited all the same."""
+    of_publisher = away.select("run", "fault", F.col("client").alias("publisher"), F.col("since_ns").alias("gone_ns"))
+    is_held = (F.col("published_ns") <= F.col("confirmed_ns")) & (F.col("ended_ns") >= F.col("struck_ns"))
+    had_left = F.least(F.col("since_ns"), F.col("gone_ns")) <= F.col("published_ns")
+    return (
+        stays.join(F.broadcast(faults), "run")
+        .where(is_held)
+        .join(F.broadcast(away), ["run", "fault", "client"], "left")
+        .join(F.broadcast(of_publisher), ["run", "fault", "publisher"], "left")
+        .where(~F.coalesce(had_left, F.lit(False)))
+        .select("run", "fault", "through_ns")
+    )

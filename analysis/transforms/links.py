@@ -23,7 +23,7 @@ def link_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
     crossings = events.where(is_sent | F.col("event").isin(*CONTROL))
     per_link = (
         within(crossings.select("run", "bin_ns", "time_ns", "event", "client", "flags"), compared(intervals))
-        .groupBy("run", "point", F.col("client").alias("link"), F.col("batch").alias("unit"), "seconds")
+        .groupBy("run", "point", F.col("client").alias("link"), "batch", "seconds")
         .agg(
             F.sum((F.col("event") == "sent").cast("double")).alias("notifications"),
             F.sum(((F.col("event") == "sent") & has_flag(ADDITIONAL)).cast("double")).alias("additional"),
@@ -43,11 +43,11 @@ def link_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
         ),
     )
     return (
-        per_link.select("run", "point", "unit", "seconds", F.explode(rows).alias("row"))
-        .groupBy("run", "point", "row.metric", "row.first", "unit", F.col("seconds").alias("n"))
+        per_link.select("run", "point", "batch", "seconds", F.explode(rows).alias("row"))
+        .groupBy("run", "point", "row.metric", "row.first", "batch", F.col("seconds").alias("n"))
         .agg(F.sum("row.x").alias("x"))
-        .withColumns({"second": F.lit(""), "batch": F.col("unit")})
-        .select("run", "point", "metric", "first", "second", "unit", "batch", "x", "n")
+        .withColumns({"second": F.lit(""), "copy": F.lit(-1)})
+        .select("run", "point", "metric", "first", "second", "copy", "batch", "x", "n")
     )
 
 

@@ -45,10 +45,10 @@ def table_cells(changes: DataFrame, intervals: DataFrame, brokers: DataFrame, re
     metric = F.when(F.col("is_remote"), METRICS[True]).otherwise(METRICS[False])
     return (
         sized.withColumn("first", F.explode(F.array(F.lit(""), F.col("broker"))))
-        .groupBy("run", "point", metric.alias("metric"), "first", F.col("batch").alias("unit"), "batch", "seconds")
+        .groupBy("run", "point", metric.alias("metric"), "first", "batch", "seconds")
         .agg((F.sum(entry_ns) / NS_PER_S).alias("x"))
-        .withColumns({"second": F.lit(""), "n": F.col("seconds")})
-        .select("run", "point", "metric", "first", "second", "unit", "batch", "x", "n")
+        .withColumns({"second": F.lit(""), "copy": F.lit(-1), "n": F.col("seconds")})
+        .select("run", "point", "metric", "first", "second", "copy", "batch", "x", "n")
     )
 
 

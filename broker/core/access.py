@@ -21,6 +21,10 @@ _PASSWORD = re.compile(rf"(?P<name>[^:]+):\$7\$(?P<iterations>[0-9]{{1,9}})\$(?P
 _MODES = {"read": (READ,), "write": (WRITE,), "readwrite": (READ, WRITE)}
 
 
+OVERLAY = "$overlay"  # the first level of topics on which brokers talk to each other, which no client can read
+RESERVED_TOPICS = ("$SYS/", "$share/", "$overlay/")  # nobody publishes to these
+
+
 class AccessError(ValueError):
     """A line of a password or access file cannot be used."""
 
@@ -81,6 +85,20 @@ class Access:
             if covers(allowed, topic_filter):
                 return True
         return False
+
+
+def may_publish(access: Access | None, user: str | None, client_id: str, topic: str) -> bool:
+    """Whether a client may publish to a topic, now or as its will."""
+    if topic[0] == "$" and topic.startswith(RESERVED_TOPICS):
+        return False
+    return access is None or access.allows(WRITE, user, client_id, topic)
+
+
+def may_subscribe(access: Access | None, user: str | None, client_id: str, topic_filter: str) -> bool:
+    """Whether a client may read everything that a filter, without its shared group, can match."""
+    if topic_filter.split("/", 1)[0] == OVERLAY:
+        return False
+    return access is None or access.allows(READ, user, client_id, topic_filter)
 
 
 def _is_dangerous(name: str) -> bool:

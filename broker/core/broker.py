@@ -6,7 +6,6 @@ and `due`, always with the time; afterwards it stores what is `unsaved`, then wr
 itself. The core waits for nothing, reads no clock and draws no random number.
 """
 
-import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,14 +18,16 @@ from broker.core.connection import Connection
 from broker.core.run import V5, V311, Run
 from broker.core.session import Session
 from broker.core.subscriptions import Subscriptions
-from broker.errors import MqttError, ProtocolError
-from broker.log_record import RECORD, Kind, Log, Reason
+from broker.core.timers import SetTimer, Timers
+from broker.errors import MalformedPacketError, MqttError, ProtocolError
+from broker.log_record import NUMBER_MAX, RECORD, Kind, Log, Reason
 from broker.mqtt import frames, v5, v311
 from broker.routing.registry import STRATEGIES
 from broker.values import NS_PER_S, Message, Published
 
 PUBACK_OK, PUBLISH_QOS0 = 0x40, 0x30
 PACK = RECORD.pack
+NUMBER_DIGITS_MAX = len(str(NUMBER_MAX))
 SHORT = 0x80  # a remaining length below this is one byte; such a packet is never too large
 
 
@@ -47,20 +48,19 @@ class Counters:
 
 class Broker:
     def __init__(
-        self, config: BrokerConfig, log: Log | None = None, is_durable: bool = False, at: "SetTimer | None" = None
+        self, config: BrokerConfig, log: Log | None = None, is_durable: bool = False, at: SetTimer | None = None
     ) -> None:
         """`is_durable`: the driver has a store, and writes what is in `unsaved` before any output.
 
         `at`: the driver has a clock of its own; it keeps the timers, and calls their actions when they are due.
-        Timers are never cancelled: an action checks whether it is still wanted.
         """
         self.config = config
         self.unsaved: dict[int, Any] | None = {} if is_durable else None  # see persist.py
         self.last_number = 0  # of a row in the store
         self.log = log
         self.counters = Counters()
-        self.sessions: dict[str, Session] = {}
-        self.is_guarded = config.access is not None  # not everybody may publish everything
+        self.sessions: dict[str, Session] = {}  # of clients, by client id
+        self.links: dict[str, Session] = {}  # of children, by the client id of the link
         self.subscriptions = Subscriptions(STRATEGIES[config.routing].floods)
         self.routes = self.subscriptions.routes
         self.overlay = overlay.Overlay(self)
@@ -73,19 +73,20 @@ class Broker:
         self.sequence = 0  # of the last of them
         self.topics: dict[bytes, str] = {}  # valid topic names, by their bytes
         self.assigned = 0  # client ids given so far
+        self.nonces = 0  # made so far, see link_proof.py
         self.input_free_ns: dict[str, int] = {}  # the emulated service at the input is busy until then, by copy
-        self.entering = 0  # messages in that service
-        self.at: SetTimer = at if at is not None else self._at  # what handlers set timers with
-        self._timers: list[tuple[int, int, Action, Any]] = []
-        self._timers_set = 0  # so far
+        self.entering = self.entering_bytes = 0  # messages in that service
+        self.timers = Timers(self, at)
+        self.at = self.timers.at  # for timers that are never cancelled
 
     # -- what a driver calls ----------------------------------------------------------------------------------
 
-    def opened(self, now_ns: int, is_wire: bool = True, peer: str = "") -> Connection:
-        connection = Connection(now_ns, is_wire, peer)
+    def opened(self, now_ns: int, is_wire: bool = True, peer: str = "", is_local: bool = True) -> Connection:
+        connection = Connection(now_ns, is_wire, peer, is_local)
         self.connections[connection] = None
         self.counters.connections_total += 1
-        self.at(now_ns + int(self.config.connect_timeout_s * NS_PER_S), _connect_due, connection)
+        due_ns = now_ns + int(self.config.connect_timeout_s * NS_PER_S)
+        connection.timer = self.timers.later(due_ns, _connect_due, connection)
         if len(self.connections) > self.config.connections_max:
             self.end(connection)
         return connection
@@ -140,6 +141,7 @@ class Broker:
         """The connection is gone, whoever ended it."""
         connection.is_closing = True
         self._forget_parts(connection)
+        self.timers.cancel(connection.timer)
         if self.connections.pop(connection, 0) is None:
             handle_connect.connection_ended(self, connection, now_ns)
 
@@ -153,14 +155,11 @@ class Broker:
 
     @property
     def deadline_ns(self) -> int | None:
-        return self._timers[0][0] if self._timers else None
+        return self.timers.deadline_ns
 
     def due(self, now_ns: int) -> None:
         """Do what is due by now."""
-        timers = self._timers
-        while timers and timers[0][0] <= now_ns:
-            due_ns, _, action, argument = heapq.heappop(timers)
-            action(self, argument, due_ns)
+        self.timers.due(now_ns)
 
     # -- what handlers call -----------------------------------------------------------------------------------
 
@@ -189,17 +188,20 @@ class Broker:
         if self.log is None:
             return
         self.log.add(now_ns, Kind.STARTED, -1)
-        for session in self.sessions.values():
+        for session in (*self.sessions.values(), *self.links.values()):
             entries = session.subscriptions if session.link is None else [it.filter for it in session.link.entries]
             for topic_filter in entries:
                 self.log.add(now_ns, Kind.SUBSCRIBED, session.log_number, self.log.number(topic_filter))
 
     def log_identity(self, now_ns: int, session: Session, payload: bytes, sequence: int) -> None:
-        """Of a message that enters here, if the payload begins with the publisher's id and its number."""
+        """Of a message that enters here, if the payload begins with the publisher's id and its number.
+
+        Any client can send such a payload. A number that no publisher of an experiment writes is not logged.
+        """
         start = session.client_id.encode() + b" "
         if self.log is not None and payload.startswith(start):
-            number = payload[len(start) :].split(b" ", 1)[0]
-            if number.isdigit():
+            number = payload[len(start) : len(start) + NUMBER_DIGITS_MAX + 1].split(b" ", 1)[0]
+            if number.isdigit() and b"%d" % int(number) == number and int(number) <= NUMBER_MAX:
                 self.log.add(
                     now_ns, Kind.IDENTIFIED, session.log_number, sequence=sequence,
                     origin=self.log.origin(self.origin), route=int(number),
@@ -242,10 +244,6 @@ class Broker:
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _at(self, due_ns: int, action: "Action", argument: Any) -> None:
-        self._timers_set += 1
-        heapq.heappush(self._timers, (due_ns, self._timers_set, action, argument))
-
     def _keep(self, connection: Connection, data: bytes, now_ns: int) -> None:
         """The beginning of a packet; parts are joined once there can be a whole one."""
         if not connection.parts:
@@ -253,8 +251,10 @@ class Broker:
         connection.parts.append(data)
         connection.parts_bytes += len(data)
         self.partial_bytes += len(data)
-        if self.partial_bytes > self.config.partial_bytes_max:
-            self.fail(connection, MqttError("too many unfinished packets at this broker", 0x97), now_ns)
+        while self.partial_bytes > self.config.partial_bytes_max:
+            largest = max(self.connections, key=lambda it: it.parts_bytes)  # not who happens to come last
+            self._forget_parts(largest)
+            self.fail(largest, MqttError("too many unfinished packets at this broker", 0x97), now_ns)
 
     def _forget_parts(self, connection: Connection) -> None:
         self.partial_bytes -= connection.parts_bytes
@@ -264,6 +264,8 @@ class Broker:
         """Handle every whole packet; returns where the first incomplete one begins."""
         at, end = 0, len(data)
         size_max = self.config.packet_bytes_max
+        if connection.session is None and not connection.is_uplink:
+            size_max = min(size_max, self.config.connect_bytes_max)
         has_fast_path = self.config.service_in is None
         while at < end and not connection.is_closing:
             first = data[at]
@@ -279,6 +281,7 @@ class Broker:
                 body, stop = found
             if connection.session is None:
                 self._first(connection, data[at:stop], now_ns)
+                size_max = self.config.packet_bytes_max
             elif first == PUBLISH_QOS0 and has_fast_path:
                 stop = notify.run_at_qos0(self, connection, data, at, body, stop, now_ns)
             elif first >> 4 == frames.PUBLISH:
@@ -287,12 +290,13 @@ class Broker:
                 deliver.acknowledged(self, connection.session, data[body] << 8 | data[body + 1], now_ns)
             else:
                 assert connection.decode is not None
-                self._handle(connection, connection.decode(data[at:stop]), now_ns)
+                handler = _handler(connection, first >> 4, first & 0x0F)
+                handler(self, connection, connection.decode(data[at:stop]), now_ns)
             at = stop
         return at
 
     def _first(self, connection: Connection, frame: bytes, now_ns: int) -> None:
-        if connection.is_uplink:
+        if connection.is_uplink or connection.challenge is not None:
             self._handle(connection, v5.decode(frame), now_ns)
         else:
             handle_connect.first_packet(self, connection, frame, now_ns)
@@ -302,14 +306,14 @@ class Broker:
             if connection.is_uplink:
                 self.overlay.answered(connection, packet, now_ns)
                 return
+            if connection.challenge is not None:
+                handle_connect.authenticated(self, connection, packet, now_ns)
+                return
             if not isinstance(packet, mqtt5.ConnectPacket):
                 raise ProtocolError("the first packet must be CONNECT")
             handle_connect.connect(self, connection, packet, now_ns)
             return
-        handler = (_FROM_PARENT if connection.is_uplink else _FROM_CLIENTS).get(type(packet))
-        if handler is None:
-            raise ProtocolError(f"{type(packet).__name__} is not for a server")
-        handler(self, connection, packet, now_ns)
+        _handler(connection, v5.TYPES[type(packet)])(self, connection, packet, now_ns)
 
     def choose_codec(self, connection: Connection, version: int) -> None:
         connection.version = version
@@ -319,14 +323,9 @@ class Broker:
             connection.decode, connection.encode = codecs[version]
 
 
-Action = Callable[[Broker, Any, int], None]  # what a timer does: with what it was set for, at its due time
-SetTimer = Callable[[int, Action, Any], None]  # for when, what is to be done then, and with what
-
-
 def _connect_due(broker: Broker, connection: Connection, due_ns: int) -> None:
     del due_ns
-    if connection.session is None and connection in broker.connections:
-        broker.end(connection)
+    broker.end(connection)
 
 
 def _ping(broker: Broker, connection: Connection, packet: mqtt5.PingReqPacket, now_ns: int) -> None:
@@ -338,30 +337,31 @@ def _second_connect(*_: object) -> None:
     raise ProtocolError("a second CONNECT")  # [MQTT-3.1.0-2]
 
 
-Handlers = dict[type, Callable[[Broker, Connection, Any, int], None]]
+Handler = Callable[[Broker, Connection, Any, int], None]
+Handlers = dict[int, Handler]  # by packet type; packets of other types are not even decoded
 
 _FROM_BOTH: Handlers = {
-    mqtt5.PublishPacket: handle_publish.packet,
-    mqtt5.PubAckPacket: deliver.acknowledged_by_client,
-    mqtt5.PubRecPacket: deliver.received_by_client,
-    mqtt5.PubRelPacket: deliver.released_by_client,
-    mqtt5.PubCompPacket: deliver.completed_by_client,
+    frames.PUBLISH: handle_publish.packet,
+    frames.PUBACK: deliver.acknowledged_by_client,
+    frames.PUBREC: deliver.received_by_client,
+    frames.PUBREL: deliver.released_by_client,
+    frames.PUBCOMP: deliver.completed_by_client,
 }
 _FROM_CLIENTS: Handlers = {
     **_FROM_BOTH,
-    mqtt5.ConnectPacket: _second_connect,
-    mqtt5.SubscribePacket: handle_subscribe.subscribe,
-    mqtt5.UnsubscribePacket: handle_subscribe.unsubscribe,
-    mqtt5.PingReqPacket: _ping,
-    mqtt5.DisconnectPacket: handle_connect.disconnect,
+    frames.CONNECT: _second_connect,
+    frames.SUBSCRIBE: handle_subscribe.subscribe,
+    frames.UNSUBSCRIBE: handle_subscribe.unsubscribe,
+    frames.PINGREQ: _ping,
+    frames.DISCONNECT: handle_connect.disconnect,
 }
 
 
 def _told(
     broker: Broker, connection: Connection, packet: mqtt5.SubAckPacket | mqtt5.UnsubAckPacket, now_ns: int
 ) -> None:
-    del connection, now_ns
-    broker.overlay.acknowledged(packet.packet_id)
+    del connection
+    broker.overlay.acknowledged(packet.packet_id, now_ns)
 
 
 def _pinged(broker: Broker, *_: object) -> None:
@@ -375,8 +375,17 @@ def _dismissed(broker: Broker, connection: Connection, packet: mqtt5.DisconnectP
 
 _FROM_PARENT: Handlers = {
     **_FROM_BOTH,
-    mqtt5.SubAckPacket: _told,
-    mqtt5.UnsubAckPacket: _told,
-    mqtt5.PingRespPacket: _pinged,
-    mqtt5.DisconnectPacket: _dismissed,
+    frames.SUBACK: _told,
+    frames.UNSUBACK: _told,
+    frames.PINGRESP: _pinged,
+    frames.DISCONNECT: _dismissed,
 }
+
+
+def _handler(connection: Connection, packet_type: int, flags: int = 0) -> Handler:
+    handler = (_FROM_PARENT if connection.is_uplink else _FROM_CLIENTS).get(packet_type)
+    if handler is None:
+        if packet_type == 0 or flags:
+            raise MalformedPacketError("a fixed header with reserved bits")
+        raise ProtocolError(f"packet type {packet_type} is not for us")
+    return handler

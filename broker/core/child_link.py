@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import mqtt5
 
 from broker.core import handle_subscribe
-from broker.core.link import IDENTITY, INSTANCE, NAME, Link, property_of
+from broker.core.link import IDENTITY, INSTANCE, property_of
 from broker.core.session import Session
 from broker.core.subscriptions import Subscription, split_share
 from broker.values import Entry
@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from broker.core.broker import Broker
 
 
-def accept_link(broker: "Broker", session: Session, packet: mqtt5.ConnectPacket, now_ns: int) -> None:
-    """At the parent: this session is a child's link."""
+def accept_link(broker: "Broker", session: Session, packet: mqtt5.ConnectPacket, is_present: bool, now_ns: int) -> None:
+    """At the parent: a child's link is connected; `is_present`: not for the first time."""
+    assert session.link is not None
     broker.overlay.begin(now_ns)
-    name = property_of(packet.user_properties, NAME) or ""
-    if session.link is None:
-        session.link = Link(name, is_parent=False)
+    if not is_present:
         if broker.log is not None:
-            session.log_number = broker.log.number(f"{broker.config.name}>{name}")
+            session.log_number = broker.log.number(f"{broker.config.name}>{session.link.peer}")
         if broker.overlay.strategy.floods:
             everything = subscribe_to_all(broker, session)
             for message in handle_subscribe.retained_for(broker, "#", now_ns):
@@ -50,6 +49,12 @@ def plain_filter(topic_filter: str) -> str | None:
     """The filter as it travels: without its shared group; None for one that stays on its broker."""
     plain = split_share(topic_filter)[1]
     return None if plain.startswith("$") else plain
+
+
+def stands_for(subscription: Subscription, entry: Entry) -> bool:
+    """Whether an entry with that identity, for the filter of this subscription, is one of its session's."""
+    link = subscription.session.link
+    return entry in link.entries if link is not None else subscription.identity == entry.identity
 
 
 def interest(session: Session) -> Iterator[Entry]:

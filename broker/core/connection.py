@@ -8,7 +8,9 @@ import mqtt5
 from broker.core.run import OBJECT, V311
 
 if TYPE_CHECKING:
+    from broker.core.link_proof import Challenge
     from broker.core.session import Session
+    from broker.core.timers import Timer
 
 PACKET_BYTES_ANY = 268_435_460  # no maximum packet size: larger than any packet of MQTT
 
@@ -20,6 +22,7 @@ class Connection:
         "aliases",
         "aliases_max",
         "aliases_out",
+        "challenge",
         "decode",
         "driver",
         "encode",
@@ -28,6 +31,7 @@ class Connection:
         "is_blocked",
         "is_closing",
         "is_dirty",
+        "is_local",
         "is_simple",
         "is_uplink",
         "is_wire",
@@ -41,18 +45,19 @@ class Connection:
         "receive_max",
         "session",
         "tag",
-        "user",
+        "timer",
         "version",
         "wanted_bytes",
         "will",
     )  # fmt: skip
 
-    def __init__(self, now_ns: int, is_wire: bool, peer: str) -> None:
+    def __init__(self, now_ns: int, is_wire: bool, peer: str, is_local: bool) -> None:
         self.driver: Any = None  # the driver's own handle; the core never looks at it
         self.is_wire = is_wire
         self.peer = peer
+        self.is_local = is_local  # the other side is on this machine
         self.session: Session | None = None  # set by CONNECT
-        self.user: str | None = None
+        self.challenge: tuple[mqtt5.ConnectPacket, Challenge] | None = None  # a link that has not proved itself yet
         self.version = 0
         self.decode: Callable[[bytes], mqtt5.Packet] | None = None
         self.encode: Callable[[mqtt5.Packet], bytes] | None = None
@@ -62,6 +67,7 @@ class Connection:
         self.wanted_bytes = 0  # it cannot be complete before there are so many
         self.last_ns = now_ns  # when something was last received
         self.keep_alive_ns = 0  # 0: never ends
+        self.timer: Timer | None = None  # that ends it unless CONNECT comes, or later unless anything comes
         self.tag = b"", ""  # on a link: how the identity of the last message began, and its origin
         self.form = V311 if is_wire else OBJECT  # of notifications at QoS 0 in and out
         self.is_simple = True  # it reads, knows no aliases and takes packets of any size

@@ -14,8 +14,8 @@ from broker.core.run import TAGGED, V5
 from broker.core.session import Delivery, Session
 from broker.errors import ProtocolError
 from broker.log_record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, WAITED, Kind, Reason
-from broker.mqtt import frames
-from broker.values import NO_PROPERTIES, NS_PER_S, Message, Published
+from broker.mqtt import frames, v5
+from broker.values import CACHED_TOPIC_CHARS_MAX, NO_PROPERTIES, NS_PER_S, Message, Published, format_indicator
 
 if TYPE_CHECKING:
     from broker.core.broker import Broker
@@ -83,11 +83,12 @@ def _deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int
         _send(broker, session, connection, delivery, now_ns)
         return
     while is_full(broker, session, delivery.message):
-        if not session.queue or broker.config.queue_policy == "reject":
+        oldest = session.pop_unsent() if broker.config.queue_policy != "reject" else None
+        if oldest is None:
             drop(broker, session, delivery, Reason.QUEUE_FULL, now_ns)
             return
-        oldest = session.pop()
-        session.service_due_ns = session.service_left_ns = None  # if anything was in service, it was the oldest
+        if not session.parked:  # what was in service is the head of the queue, which is dropped
+            session.service_due_ns = session.service_left_ns = None
         drop(broker, session, oldest, Reason.QUEUE_FULL, now_ns)
     delivery.since_ns = now_ns
     session.push(delivery)
@@ -118,22 +119,27 @@ def resume(broker: "Broker", session: Session, now_ns: int) -> None:
     for packet_id, delivery in list(session.inflight.items()):
         if delivery.is_released:
             broker.send(connection, mqtt5.PubRelPacket(packet_id))
+            continue
+        output = encoded(connection, delivery, packet_id, True, now_ns)
+        if connection.is_wire and len(output) > connection.packet_bytes_max:  # which may be less than before
+            del session.inflight[packet_id]
+            drop(broker, session, delivery, Reason.TOO_LARGE, now_ns)
         else:
-            broker.write(connection, _encoded(connection, delivery, packet_id, True, now_ns))
+            broker.write(connection, output)
     pump(broker, session, now_ns)
 
 
 def _send(broker: "Broker", session: Session, connection: "Connection", delivery: Delivery, now_ns: int) -> None:
     message = delivery.message
-    if message.expires_at_ns is not None and message.expires_at_ns <= now_ns:
+    is_again = delivery.packet_id != 0
+    if message.expires_at_ns is not None and message.expires_at_ns <= now_ns and not is_again:  # [MQTT-4.3.3-7]
         drop(broker, session, delivery, Reason.EXPIRED, now_ns)
         return
-    is_again = delivery.packet_id != 0
-    packet_id = delivery.packet_id or (session.take_id() if delivery.qos else 0)
+    packet_id = delivery.packet_id or (persist.take_packet_id(broker, session) if delivery.qos else 0)
     if is_again:
         session.parked.pop(packet_id, None)
     aliases = len(connection.aliases_out)
-    output = _encoded(connection, delivery, packet_id, is_again, now_ns)
+    output = encoded(connection, delivery, packet_id, is_again, now_ns)
     if connection.is_wire and len(output) > connection.packet_bytes_max:
         if len(connection.aliases_out) > aliases:
             connection.aliases_out.popitem()  # the client will not hear of it
@@ -144,6 +150,8 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
         delivery.packet_id = packet_id
         if session.number:
             persist.save_delivery(broker, session, delivery)
+    elif delivery.number:  # it was stored while it waited for the emulated service
+        persist.forget_delivery(broker, delivery)
     broker.counters.messages_delivered += 1
     flags = RETAIN * delivery.retain | DUPLICATE * is_again | REPLAY * (delivery.answers is not None)
     flags |= WAITED * delivery.has_waited
@@ -154,7 +162,8 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
     broker.write(connection, output)
 
 
-def _encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_duplicate: bool, now_ns: int) -> Any:
+def encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_duplicate: bool, now_ns: int) -> Any:
+    """A PUBLISH as this connection writes it: bytes, or an object on a simulated network."""
     message = delivery.message
     if not connection.is_wire:
         return Published(
@@ -167,7 +176,7 @@ def _encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_du
         or delivery.answers is not None
     ) and connection.version == 5
     if has_properties or connection.aliases_max:
-        return _packet(connection, delivery, packet_id, is_duplicate, now_ns).write()
+        return v5.encode(_packet(connection, delivery, packet_id, is_duplicate, now_ns))
     first = 0x30 | is_duplicate << 3 | delivery.qos << 1 | delivery.retain
     number = packet_id.to_bytes(2, "big") if delivery.qos else b""
     properties = b""
@@ -185,7 +194,7 @@ def _aliased(connection: "Connection", topic: str) -> tuple[str, int | None]:
     alias = connection.aliases_out.get(topic)
     if alias is not None:
         return "", alias
-    if len(connection.aliases_out) < connection.aliases_max:
+    if len(connection.aliases_out) < connection.aliases_max and len(topic) <= CACHED_TOPIC_CHARS_MAX:
         alias = connection.aliases_out[topic] = len(connection.aliases_out) + 1
     return topic, alias
 
@@ -207,7 +216,7 @@ def _packet(
     topic, alias = _aliased(connection, message.topic)
     return mqtt5.PublishPacket(
         topic, message.payload, qos=QOS[delivery.qos], retain=delivery.retain, packet_id=packet_id or None,
-        duplicate=is_duplicate, payload_format_indicator=properties.payload_format, message_expiry_interval=left_s,
+        duplicate=is_duplicate, payload_format_indicator=format_indicator(properties), message_expiry_interval=left_s,
         content_type=properties.content_type, response_topic=properties.response_topic,
         correlation_data=properties.correlation_data, subscription_ids=list(delivery.identifiers),
         topic_alias=alias, user_properties=user_properties,
@@ -307,9 +316,8 @@ def received_by_client(broker: "Broker", connection: "Connection", packet: mqtt5
 def released_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubRelPacket, now_ns: int) -> None:
     del now_ns
     session = _session(connection)
-    known = session.received.pop(packet.packet_id, 0) is None
-    persist.save_received(broker, session, packet.packet_id, False)
-    code = mqtt5.PubCompReasonCode.SUCCESS if known else mqtt5.PubCompReasonCode.PACKET_ID_NOT_FOUND
+    is_known = persist.forget_received(broker, session, packet.packet_id)
+    code = mqtt5.PubCompReasonCode.SUCCESS if is_known else mqtt5.PubCompReasonCode.PACKET_ID_NOT_FOUND
     broker.send(connection, mqtt5.PubCompPacket(packet.packet_id, reason_code=code))
 
 

@@ -5,10 +5,21 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import child_link, deliver, handle_publish, handle_subscribe, overlay, persist
+from broker.core import (
+    child_link,
+    deliver,
+    handle_publish,
+    handle_subscribe,
+    introduction,
+    link_proof,
+    overlay,
+    persist,
+)
+from broker.core.access import may_publish, may_subscribe
 from broker.core.connection import PACKET_BYTES_ANY
-from broker.core.link import INSTANCE, LINK_ID, NAME, PATH, is_reserved, property_of
-from broker.core.run import TAGGED
+from broker.core.link import INSTANCE, LINK_ID, NAME, NAME_BYTES_MAX, PACKET_IDS, PATH, Link, is_reserved, property_of
+from broker.core.link_proof import Challenge
+from broker.core.run import OBJECT, TAGGED
 from broker.core.session import Session
 from broker.errors import MalformedPacketError, MqttError, ProtocolError
 from broker.log_record import Kind, Reason
@@ -50,28 +61,75 @@ def first_packet(broker: "Broker", connection: "Connection", frame: bytes, now_n
 
 
 def refuse(broker: "Broker", connection: "Connection", error: MqttError) -> None:
-    """A CONNACK with the reason, if it was a CONNECT at all; a malformed one is not worth an answer [MQTT-3.1.4-1]."""
-    if connection.version and not isinstance(error, MalformedPacketError | ProtocolError):
+    """A CONNACK with the reason, if it was a CONNECT at all. A malformed one gets an answer in version 5 only: before
+    that the network connection is closed without one [MQTT-3.1.4-1]."""
+    is_malformed = isinstance(error, MalformedPacketError | ProtocolError)
+    if connection.version == 5 or (connection.version and not is_malformed):
         broker.send(connection, mqtt5.ConnAckPacket(reason_code=mqtt5.ConnAckReasonCode(error.reason_code)))
 
 
 def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPacket, now_ns: int) -> None:
+    """A link that has to prove itself is challenged, and comes to `_accept` with its answer."""
     config = broker.config
     if packet.max_packet_size is not None:
         connection.packet_bytes_max = packet.max_packet_size
     _check(connection, packet)
-    _authenticate(broker, packet)
-    connection.user = packet.username
+    if not packet.client_id.startswith(LINK_ID):
+        _authenticate(broker, packet)
+        _check_claims(packet)
+        _accept(broker, connection, packet, False, now_ns)
+        return
+    name = _link_name(packet)
+    secret = config.link_secret
+    if secret is None:
+        if packet.authentication_method is not None:
+            raise MqttError("this broker has no link secret", 0x8C)
+        if not connection.is_local:
+            raise MqttError("links from other machines need a link secret", 0x87)
+        _authenticate(broker, packet)
+        if broker.overlay.strategy.floods and not may_subscribe(config.access, packet.username, packet.client_id, "#"):
+            raise MqttError("under flooding a link gets everything, which this user must not read", 0x87)
+        _accept(broker, connection, packet, False, now_ns)
+    elif packet.authentication_method != link_proof.METHOD:
+        raise MqttError("a link must prove that it knows the link secret", 0x87)
+    else:
+        challenge = Challenge(secret, name, packet.authentication_data or b"", link_proof.nonce(broker))
+        connection.challenge = packet, challenge
+        broker.send(connection, link_proof.auth_packet(challenge.parent_answer()))
+
+
+def authenticated(broker: "Broker", connection: "Connection", packet: mqtt5.Packet, now_ns: int) -> None:
+    """A link's answer to its challenge."""
+    assert connection.challenge is not None
+    (connect_packet, challenge), connection.challenge = connection.challenge, None
+    if not isinstance(packet, mqtt5.AuthPacket) or not challenge.accepts(packet.authentication_data or b""):
+        raise MqttError("the link does not know the link secret", 0x87)
+    _accept(broker, connection, connect_packet, True, now_ns)
+
+
+def _accept(
+    broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPacket, is_proven: bool, now_ns: int
+) -> None:
+    """CONNACK, and the session goes on or begins. `is_proven`: a link that has shown that it knows the secret."""
+    config = broker.config
     client_id = packet.client_id
-    if not client_id:
+    is_link = client_id.startswith(LINK_ID)
+    if is_link:
+        _check_only_child(broker, packet, now_ns)
+        connection.form = TAGGED if connection.is_wire else OBJECT
+        if is_proven and client_id in broker.links:
+            broker.links[client_id].user = None  # it may have been a user's before there was a secret
+    elif not client_id:
         broker.assigned += 1
         client_id = _assigned_id(f"{config.id_token}/{broker.assigned}")
-    is_link = _is_link(broker, connection, packet, now_ns)
-    session, is_present = _session(broker, client_id, packet.clean_start, now_ns)
+    user = packet.username if config.tells_users_apart and not is_proven else None
+    access = None if is_proven else config.access
+    if packet.will is not None and not may_publish(access, user, client_id, packet.will.topic):
+        raise MqttError("a will on a topic that this client must not publish to", 0x87)
+    session, is_present = _session(broker, client_id, user, packet.clean_start, now_ns)
+    session.access = access
     expiry_s = min(packet.session_expiry_interval, config.session_expiry_max_s)
-    keep_alive_s = packet.keep_alive
-    if connection.version == 5 and config.keep_alive_max_s and not 0 < keep_alive_s <= config.keep_alive_max_s:
-        keep_alive_s = config.keep_alive_max_s
+    keep_alive_s = _keep_alive_s(connection, packet.keep_alive, config.keep_alive_max_s)
     session.expiry_s = expiry_s
     session.expires_at_ns = None
     session.connection = connection
@@ -79,12 +137,13 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     persist.save_session(broker, session)
     connection.will = packet.will
     connection.inflight_max = min(config.inflight_max, packet.receive_max)
-    connection.receive_max = overlay.WINDOW if is_link else config.receive_maximum
+    connection.receive_max = _receive_max(connection, config.receive_maximum, is_link)
     connection.aliases_max = min(packet.topic_alias_max, ALIASES_MAX)
     connection.look()
+    broker.timers.cancel(connection.timer)
     if keep_alive_s:
         connection.keep_alive_ns = keep_alive_s * NS_PER_S * 3 // 2  # [MQTT-3.1.2-22]
-        broker.at(now_ns + connection.keep_alive_ns, _keep_alive, connection)
+        connection.timer = broker.timers.later(now_ns + connection.keep_alive_ns, _keep_alive, connection)
     acknowledgement = mqtt5.ConnAckPacket(
         session_present=is_present and connection.version > 3,  # 3.1 had no such flag
         session_expiry_interval=expiry_s if expiry_s != packet.session_expiry_interval else None,
@@ -93,6 +152,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
         receive_max=connection.receive_max,
         topic_alias_max=config.topic_alias_maximum,
         max_packet_size=config.packet_bytes_max if config.packet_bytes_max < PACKET_BYTES_ANY else None,
+        authentication_method=packet.authentication_method,
         user_properties=[(NAME, config.name), (PATH, broker.overlay.own_path)] if is_link else [],
     )
     if connection.encode is not None and len(connection.encode(acknowledgement)) > connection.packet_bytes_max:
@@ -100,12 +160,25 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
         return
     broker.send(connection, acknowledgement)
     if is_link:
-        child_link.accept_link(broker, session, packet, now_ns)
+        child_link.accept_link(broker, session, packet, is_present, now_ns)
     if broker.log is not None:
         if not is_link:
             session.log_number = broker.log.number(client_id)
         broker.log.add(now_ns, Kind.CONNECTED, session.log_number, flags=is_present)
     deliver.resume(broker, session, now_ns)
+
+
+def _receive_max(connection: "Connection", configured: int, is_link: bool) -> int:
+    """Messages at QoS 2 that the client may have open. Before version 5 it cannot be told, so it may use all its packet
+    ids; each open message costs no more than its id."""
+    if is_link:
+        return introduction.WINDOW
+    return configured if connection.version == 5 else PACKET_IDS
+
+
+def _keep_alive_s(connection: "Connection", wanted_s: int, max_s: int) -> int:
+    """What the client asked for, or less where it can be told so."""
+    return max_s if connection.version == 5 and max_s and not 0 < wanted_s <= max_s else wanted_s
 
 
 def _assigned_id(unique: str) -> str:
@@ -115,8 +188,8 @@ def _assigned_id(unique: str) -> str:
 
 
 def _check(connection: "Connection", packet: mqtt5.ConnectPacket) -> None:
-    if packet.authentication_method is not None:
-        raise MqttError("no extended authentication here", 0x8C)
+    if packet.authentication_method is not None and not packet.client_id.startswith(LINK_ID):
+        raise MqttError("no enhanced authentication here but for links", 0x8C)
     if not packet.client_id and (connection.version == 3 or (connection.version == 4 and not packet.clean_start)):
         raise MqttError("an empty client id needs a clean session", 0x85)  # [MQTT-3.1.3-8] of 3.1.1
     if len(packet.client_id.encode()) > CLIENT_ID_BYTES_MAX:
@@ -125,58 +198,79 @@ def _check(connection: "Connection", packet: mqtt5.ConnectPacket) -> None:
         raise MalformedPacketError(f"will topic: {problem}")
 
 
-def _is_link(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPacket, now_ns: int) -> bool:
-    """A link says who it is, which no other client may; another process of that name is refused while one is live.
+def _check_claims(packet: mqtt5.ConnectPacket) -> None:
+    claims = [*packet.user_properties, *(packet.will.user_properties if packet.will is not None else ())]
+    if is_reserved(claims):
+        raise MqttError("user properties that only links may use", 0x87)
+
+
+def _link_name(packet: mqtt5.ConnectPacket) -> str:
+    """A link says whose it is; an ordinary client cannot have such a client id."""
+    name = property_of(packet.user_properties, NAME)
+    if name is None or packet.client_id != LINK_ID + name or len(name.encode()) > NAME_BYTES_MAX:
+        raise MqttError("client ids that begin with $link/ are for links between brokers", 0x85)
+    return name
+
+
+def _check_only_child(broker: "Broker", packet: mqtt5.ConnectPacket, now_ns: int) -> None:
+    """Another process of that name is refused while one is live.
 
     Children speak often. One that has been silent for longer is gone, though its connection has not broken.
     """
-    if not packet.client_id.startswith(LINK_ID):
-        claims = [*packet.user_properties, *(packet.will.user_properties if packet.will is not None else ())]
-        if is_reserved(claims):
-            raise MqttError("user properties that only links may use", 0x87)
-        return False
-    if connection.is_wire:
-        connection.form = TAGGED
-    name = property_of(packet.user_properties, NAME)
-    if name is None or packet.client_id != LINK_ID + name:
-        raise MqttError("client ids that begin with $link/ are for links between brokers", 0x85)
-    old = broker.sessions.get(packet.client_id)
+    old = broker.links.get(packet.client_id)
     is_live = old is not None and old.connection is not None and now_ns - old.connection.last_ns < overlay.SILENT_NS
     live = old.link if old is not None and is_live else None
     if live is not None and live.instance != property_of(packet.user_properties, INSTANCE):
-        raise MqttError(f"a child called {name} is connected already", 0x85)
-    return True
+        raise MqttError(f"a child called {live.peer} is connected already", 0x85)
 
 
 def _authenticate(broker: "Broker", packet: mqtt5.ConnectPacket) -> None:
-    users = broker.config.users
+    config = broker.config
     if packet.username is None:
-        if not broker.config.allow_anonymous:
+        if not config.allow_anonymous:
             raise MqttError("a user name and a password are needed", 0x87)
-    elif users is not None and not users.accepts(packet.username, packet.password):
-        raise MqttError("user name or password are wrong", 0x86)
+    elif config.users is not None:
+        if not config.users.accepts(packet.username, packet.password):
+            raise MqttError("user name or password are wrong", 0x86)
+    elif not config.allow_anonymous:  # a name that nobody can check is none
+        raise MqttError("nobody can connect: there is no password file", 0x87)
 
 
-def _session(broker: "Broker", client_id: str, clean_start: bool, now_ns: int) -> tuple[Session, bool]:
+def _check_owner(broker: "Broker", old: Session, user: str | None) -> None:
+    """A session belongs to its user: nobody else gets at it, or ends it, as long as that user can come back."""
+    if old.user != user and broker.config.may_log_in(old.user):
+        raise MqttError("a session with this client id belongs to another user", 0x85)
+
+
+def _session(
+    broker: "Broker", client_id: str, user: str | None, clean_start: bool, now_ns: int
+) -> tuple[Session, bool]:
     """The session to go on with, and whether it was there before."""
-    old = broker.sessions.get(client_id)
+    is_link = client_id.startswith(LINK_ID)
+    sessions = broker.links if is_link else broker.sessions
+    old = sessions.get(client_id)
+    if old is not None:
+        _check_owner(broker, old, user)
     if old is not None and old.connection is not None:
         taken = old.connection
         if taken.version == 5:
             broker.send(taken, mqtt5.DisconnectPacket(reason_code=mqtt5.DisconnectReasonCode(TAKEN_OVER)))
         broker.end(taken)
         _detach(broker, taken, now_ns)
-    old = broker.sessions.get(client_id)
-    if old is not None and not clean_start:
-        old.will = old.will_due_ns = None  # it is back before its will was due
+    old = sessions.get(client_id)
+    if old is not None and not clean_start and old.user == user:
+        old.will = None  # it is back before its will was due
+        _cancel_timers(broker, old)
         return old, True
     if old is not None:
         end_session(broker, old, now_ns)
     config = broker.config
-    is_link = client_id.startswith(LINK_ID)
     demand = None if is_link else config.session_service.get(client_id)
     session = Session(client_id, demand, is_link and config.service_link is not None)
-    broker.sessions[client_id] = session
+    session.user = user
+    if is_link:
+        session.link = Link(client_id.removeprefix(LINK_ID), is_parent=False)
+    sessions[client_id] = session
     return session, False
 
 
@@ -210,11 +304,10 @@ def _detach(broker: "Broker", connection: "Connection", now_ns: int) -> None:
     if connection.will is not None:
         delay_s = min(connection.will.will_delay_interval, session.expiry_s)
         session.will, connection.will = connection.will, None
-        session.will_due_ns = now_ns + delay_s * NS_PER_S
         if delay_s == 0:
             _send_will(broker, session, now_ns)
         else:
-            broker.at(session.will_due_ns, _will_due, session)
+            session.will_timer = broker.timers.later(now_ns + delay_s * NS_PER_S, _send_will, session)
     if session.expiry_s == 0:
         end_session(broker, session, now_ns)
         return
@@ -226,12 +319,20 @@ def _detach(broker: "Broker", connection: "Connection", now_ns: int) -> None:
 
 def expire_later(broker: "Broker", session: Session) -> None:
     assert session.expires_at_ns is not None
-    broker.at(session.expires_at_ns, _session_due, session)
+    session.expiry_timer = broker.timers.later(session.expires_at_ns, end_session, session)
+
+
+def _cancel_timers(broker: "Broker", session: Session) -> None:
+    broker.timers.cancel(session.will_timer)
+    broker.timers.cancel(session.expiry_timer)
 
 
 def end_session(broker: "Broker", session: Session, now_ns: int) -> None:
+    _cancel_timers(broker, session)
     _send_will(broker, session, now_ns)
-    broker.sessions.pop(session.client_id, None)
+    sessions = broker.sessions if session.link is None else broker.links
+    if sessions.get(session.client_id) is session:
+        del sessions[session.client_id]
     persist.forget_session(broker, session)
     handle_subscribe.forget_all(broker, session, now_ns)
     for delivery in session.deliveries():
@@ -244,35 +345,27 @@ def end_session(broker: "Broker", session: Session, now_ns: int) -> None:
 
 
 def _send_will(broker: "Broker", session: Session, now_ns: int) -> None:
-    will, session.will, session.will_due_ns = session.will, None, None
+    will, session.will = session.will, None
     if will is None:
         return
     expiry_s = will.message_expiry_interval
     expires_at_ns = None if expiry_s is None else now_ns + expiry_s * NS_PER_S
     payload = will.payload or b""
     message = Message(will.topic, payload, int(will.qos), will.retain, session, properties_of(will), expires_at_ns)
+    code = handle_publish.refusal(broker, session, message)
     broker.identify(message)
-    broker.log_message(now_ns, Kind.RECEIVED, session.log_number, message, message.qos)
-    handle_publish.publish(broker, message, now_ns)
-
-
-def _will_due(broker: "Broker", session: Session, due_ns: int) -> None:
-    if session.will_due_ns == due_ns:
-        _send_will(broker, session, due_ns)
-
-
-def _session_due(broker: "Broker", session: Session, due_ns: int) -> None:
-    if session.expires_at_ns == due_ns and session.connection is None:
-        end_session(broker, session, due_ns)
+    broker.log_message(now_ns, Kind.REJECTED if code else Kind.RECEIVED, session.log_number, message, message.qos, code)
+    if code == 0:
+        handle_publish.publish(broker, message, now_ns)
 
 
 def _keep_alive(broker: "Broker", connection: "Connection", due_ns: int) -> None:
     """Fires once per period; a client that was heard since is left alone until its own time is over."""
-    if connection.is_closing or connection not in broker.connections:
+    if connection.is_closing:
         return
     ends_ns = connection.last_ns + connection.keep_alive_ns
     if ends_ns > due_ns:
-        broker.at(ends_ns, _keep_alive, connection)
+        connection.timer = broker.timers.later(ends_ns, _keep_alive, connection)
         return
     if connection.version == 5:
         broker.send(connection, mqtt5.DisconnectPacket(reason_code=mqtt5.DisconnectReasonCode(KEEP_ALIVE_OVER)))

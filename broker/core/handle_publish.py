@@ -3,12 +3,13 @@
 Notifications at QoS 0 without properties take a shorter way, see notify.py.
 """
 
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import mqtt5
 
 from broker.core import persist
-from broker.core.access import WRITE
+from broker.core.access import may_publish
 from broker.core.deliver import copy_of, deliver, is_full
 from broker.core.link import (
     IDENTITY,
@@ -26,10 +27,10 @@ from broker.core.run import TAGGED
 from broker.core.session import Delivery, Session
 from broker.core.subscriptions import Receivers
 from broker.errors import MqttError, ProtocolError
-from broker.log_record import DUPLICATE, RETAIN, Kind
+from broker.log_record import DUPLICATE, RETAIN, WAITED, Kind, Reason
 from broker.mqtt import frames
 from broker.routing.filters import topic_problem
-from broker.values import NO_PROPERTIES, NS_PER_S, Entry, Message, Published, properties_of
+from broker.values import CACHED_TOPIC_CHARS_MAX, NO_PROPERTIES, NS_PER_S, Entry, Message, Published, properties_of
 
 if TYPE_CHECKING:
     from broker.core.broker import Broker
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 NO_MATCHING_SUBSCRIBERS = 0x10
 TOPICS_MAX = 100_000  # topic names remembered as valid
 RECEIVED, REJECTED = int(Kind.RECEIVED), int(Kind.REJECTED)
-RESERVED_TOPICS = ("$SYS/", "$share/", "$overlay/")  # not for clients to publish to
 
 
 def published(broker: "Broker", connection: "Connection", it: Published, now_ns: int) -> None:
@@ -103,17 +103,21 @@ def packet(broker: "Broker", connection: "Connection", published: mqtt5.PublishP
         None if expiry_s is None else now_ns + expiry_s * NS_PER_S,
     )  # fmt: skip
     if connection.session is not None and connection.session.link is not None:
-        _take_overlay_properties(message, published.user_properties, connection.is_uplink)
+        _take_overlay_properties(message, published.user_properties, connection.session.link)
     accept(broker, connection, message, published.packet_id or 0, published.duplicate, now_ns)
 
 
-def _take_overlay_properties(message: Message, given: list[tuple[str, str]], is_from_parent: bool) -> None:
-    """What a link says about a message goes into the message; clients never see it."""
+def _take_overlay_properties(message: Message, given: list[tuple[str, str]], link: Link) -> None:
+    """What a link says about a message goes into the message; clients never see it.
+
+    A foreign parent passes on whatever its clients made up; what is no identity is none, and the message gets one here.
+    """
     others = tuple(it for it in given if not it[0].startswith(RESERVED))
     message.properties = message.properties._replace(user_properties=others)
     if (identity := property_of(given, MESSAGE)) is not None:
-        message.origin, message.sequence = untag(identity)
-    if is_from_parent and (asked := property_of(given, RETAINED_FOR)) is not None:
+        with suppress(ProtocolError) if link.is_foreign else nullcontext():
+            message.origin, message.sequence = untag(identity)
+    if link.is_parent and (asked := property_of(given, RETAINED_FOR)) is not None:
         message.replay_for = Entry(asked, property_of(given, IDENTITY) or "")
 
 
@@ -121,9 +125,10 @@ def valid_topic(broker: "Broker", raw: bytes) -> str:
     topic = frames.decoded_topic(raw)
     if problem := topic_problem(topic):
         raise MqttError(problem, 0x90)
-    if len(broker.topics) >= TOPICS_MAX:
-        broker.topics.clear()
-    broker.topics[raw] = topic
+    if len(raw) <= CACHED_TOPIC_CHARS_MAX:
+        if len(broker.topics) >= TOPICS_MAX:
+            broker.topics.clear()
+        broker.topics[raw] = topic
     return topic
 
 
@@ -139,10 +144,10 @@ def accept(
     qos, link = message.qos, session.link
     if qos == 2 and _is_open(broker, connection, session, packet_id):
         return
-    if link is not None and message.origin and _is_copy(broker, session, link, message, is_duplicate):
+    if link is not None and _is_copy(broker, session, link, message, packet_id, is_duplicate):
         _answer(broker, connection, qos, packet_id, 0)
         return
-    code = _refusal(broker, connection, message)
+    code = refusal(broker, session, message)
     if code == 0:
         if not message.origin:
             broker.identify(message, session, now_ns)
@@ -167,17 +172,17 @@ def _is_open(broker: "Broker", connection: "Connection", session: Session, packe
     return False
 
 
-def _is_copy(broker: "Broker", session: Session, link: Link, message: Message, is_duplicate: bool) -> bool:
+def _is_copy(
+    broker: "Broker", session: Session, link: Link, message: Message, packet_id: int, is_duplicate: bool
+) -> bool:
     """Whether a link has brought this message before."""
     if link.is_foreign:
-        return link.is_known_copy(message.origin, message.sequence)
-    if message.qos != 1 or message.replay_for is not None:
+        return bool(message.origin) and link.is_known_copy(message.origin, message.sequence)
+    if message.qos == 0:
         return False
-    mark = link.mark(message.origin)
-    if message.sequence <= mark.sequence:
-        return is_duplicate
-    mark.sequence = message.sequence
-    persist.save_mark(broker, session, mark)
+    if message.qos == 1 and is_duplicate and link.has_received(packet_id):
+        return True
+    persist.save_received_id(broker, session, packet_id)
     return False
 
 
@@ -191,8 +196,7 @@ def _answer(broker: "Broker", connection: "Connection", qos: int, packet_id: int
     else:
         if code < 0x80:
             assert connection.session is not None
-            connection.session.received[packet_id] = None
-            persist.save_received(broker, connection.session, packet_id, True)
+            persist.save_received(broker, connection.session, packet_id)
             code = 0
         broker.send(connection, mqtt5.PubRecPacket(packet_id, reason_code=mqtt5.PubRecReasonCode(code)))
 
@@ -212,19 +216,10 @@ def _acknowledge(broker: "Broker", connection: "Connection", packet_id: int, cod
         broker.send(connection, mqtt5.PubAckPacket(packet_id, reason_code=mqtt5.PubAckReasonCode(code)))
 
 
-def may_publish(broker: "Broker", connection: "Connection", topic: str) -> bool:
-    if topic[0] == "$" and topic.startswith(RESERVED_TOPICS):
-        return False
-    access, session = broker.config.access, connection.session
-    assert session is not None
-    return access is None or access.allows(WRITE, connection.user, session.client_id, topic)
-
-
-def _refusal(broker: "Broker", connection: "Connection", message: Message) -> int:
+def refusal(broker: "Broker", session: Session, message: Message) -> int:
     """0, or the reason code with which the message is refused as a whole."""
-    config, session = broker.config, connection.session
-    assert session is not None
-    if (message.topic[0] == "$" or config.access is not None) and not may_publish(broker, connection, message.topic):
+    config, access, topic = broker.config, session.access, message.topic
+    if (access is not None or topic[0] == "$") and not may_publish(access, session.user, session.client_id, topic):
         return 0x87
     properties = message.properties
     if properties is not NO_PROPERTIES and session.link is None and is_reserved(properties.user_properties):
@@ -235,7 +230,8 @@ def _refusal(broker: "Broker", connection: "Connection", message: Message) -> in
         return 0x97
     if config.queue_policy == "reject" and message.qos:
         targets = broker.subscriptions.targets(message.topic)
-        if any(is_full(broker, target.session, message) for target in targets if target.qos):
+        is_input_full = config.service_in is not None and _is_input_full(broker, message)
+        if is_input_full or any(is_full(broker, target.session, message) for target in targets if target.qos):
             broker.counters.rejected += 1
             return 0x97
     return 0
@@ -246,21 +242,39 @@ def enter(broker: "Broker", message: Message, now_ns: int) -> None:
     if broker.config.service_in is None:
         publish(broker, message, now_ns)
         return
+    if _is_input_full(broker, message):
+        broker.counters.dropped[Reason.INPUT_FULL] += 1
+        _log_at_input(broker, Kind.DROPPED, message, now_ns, Reason.INPUT_FULL, WAITED)
+        return
     copy = copy_of(broker, message.topic)
     due_ns = max(now_ns, broker.input_free_ns.get(copy, 0)) + broker.config.service_in()
     broker.input_free_ns[copy] = due_ns
     broker.entering += 1
+    broker.entering_bytes += message.size
     broker.at(due_ns, _entered, message)
     persist.save_entering(broker, message)
 
 
 def _entered(broker: "Broker", message: Message, due_ns: int) -> None:
     broker.entering -= 1
-    if broker.log is not None:
-        publisher = message.publisher.log_number if isinstance(message.publisher, Session) else -1
-        broker.log_message(due_ns, Kind.SERVED, publisher, message, message.qos)
+    broker.entering_bytes -= message.size
+    _log_at_input(broker, Kind.SERVED, message, due_ns)
     publish(broker, message, due_ns)
     persist.forget_entering(broker, message)
+
+
+def _is_input_full(broker: "Broker", message: Message) -> bool:
+    """The limits of a session's queue hold for the input as well."""
+    config = broker.config
+    return broker.entering >= config.queue_messages_max or broker.entering_bytes + message.size > config.queue_bytes_max
+
+
+def _log_at_input(
+    broker: "Broker", kind: Kind, message: Message, now_ns: int, reason: Reason = Reason.NONE, flags: int = 0
+) -> None:
+    if broker.log is not None:
+        publisher = message.publisher.log_number if isinstance(message.publisher, Session) else -1
+        broker.log_message(now_ns, kind, publisher, message, message.qos, reason, flags)
 
 
 def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | None = None) -> None:

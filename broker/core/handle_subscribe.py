@@ -1,12 +1,13 @@
 """SUBSCRIBE and UNSUBSCRIBE, and the retained messages that a new subscription gets."""
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import mqtt5
 
 from broker.core import child_link, persist
-from broker.core.access import READ
+from broker.core.access import may_subscribe
 from broker.core.deliver import deliver
 from broker.core.link import IDENTITY, RESYNCS, is_reserved, property_of
 from broker.core.session import Delivery
@@ -32,10 +33,12 @@ ALWAYS, IF_NEW, NEVER = 0, 1, 2  # retain handling
 def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.SubscribePacket, now_ns: int) -> None:
     session = connection.session
     assert session is not None
+    if session.link is not None:
+        persist.save_received_id(broker, session, packet.packet_id)
     codes = []
     wants_retained: list[Subscription] = []
     for wanted in packet.topic_filters:
-        code = _refusal(broker, connection, session, wanted)
+        code = _refusal(broker, session, wanted)
         if session.link is None and is_reserved(packet.user_properties):
             code = mqtt5.SubAckReasonCode.NOT_AUTHORIZED
         if code is not None:
@@ -65,8 +68,8 @@ def _enter(broker: "Broker", subscription: Subscription, properties: list[tuple[
     if session.link is not None:
         subscription.identity = child_link.identity_of(broker, session, properties)
         entry = Entry(topic_filter, subscription.identity)
-        is_new = entry not in session.link.entries
-        session.link.entries[entry] = now_ns
+        is_new = session.link.entries.pop(entry, None) is None
+        session.link.entries[entry] = now_ns  # as the last one: see Overlay._watch_stale
         if is_new:
             persist.save_entry(broker, session, entry)
         subscription.uses = (old.uses if old else 0) + is_new
@@ -87,6 +90,8 @@ def _enter(broker: "Broker", subscription: Subscription, properties: list[tuple[
 def unsubscribe(broker: "Broker", connection: "Connection", packet: mqtt5.UnsubscribePacket, now_ns: int) -> None:
     session = connection.session
     assert session is not None
+    if session.link is not None:
+        persist.save_received_id(broker, session, packet.packet_id)
     codes = []
     for pattern in packet.patterns:
         if problem := filter_problem(split_share(pattern)[1]):
@@ -123,9 +128,9 @@ def _leave(
 def drop_stale(broker: "Broker", session: "Session", before_ns: int, now_ns: int) -> None:
     """Entries of a child that it has not repeated since then."""
     assert session.link is not None
-    for (topic_filter, identity), renewed_ns in list(session.link.entries.items()):
-        if renewed_ns <= before_ns:
-            _leave(broker, session, topic_filter, [(IDENTITY, identity)], now_ns)
+    stale = list(takewhile(lambda it: it[1] <= before_ns, session.link.entries.items()))
+    for (topic_filter, identity), _ in stale:
+        _leave(broker, session, topic_filter, [(IDENTITY, identity)], now_ns)
 
 
 def forget_all(broker: "Broker", session: "Session", now_ns: int) -> None:
@@ -148,9 +153,7 @@ def _log(broker: "Broker", kind: Kind, session: "Session", topic_filter: str, qo
         broker.log.add(now_ns, kind, session.log_number, broker.log.number(topic_filter), qos=qos)
 
 
-def _refusal(
-    broker: "Broker", connection: "Connection", session: "Session", wanted: mqtt5.TopicFilter
-) -> mqtt5.SubAckReasonCode | None:
+def _refusal(broker: "Broker", session: "Session", wanted: mqtt5.TopicFilter) -> mqtt5.SubAckReasonCode | None:
     pattern = wanted.pattern
     if pattern.startswith(SHARE):
         group, pattern = split_share(pattern)
@@ -160,10 +163,11 @@ def _refusal(
             raise ProtocolError("No Local on a shared subscription")  # [MQTT-3.8.3-4]
     if problem := filter_problem(pattern):
         raise MalformedPacketError(problem)
-    access = broker.config.access
-    if access is not None and not access.allows(READ, connection.user, session.client_id, pattern):
+    if not may_subscribe(session.access, session.user, session.client_id, pattern):
         return mqtt5.SubAckReasonCode.NOT_AUTHORIZED
-    if len(session.subscriptions) >= broker.config.subscriptions_max and wanted.pattern not in session.subscriptions:
+    is_limited = session.link is None  # a link speaks for clients that have limits of their own
+    is_full = len(session.subscriptions) >= broker.config.subscriptions_max
+    if is_limited and is_full and wanted.pattern not in session.subscriptions:
         return mqtt5.SubAckReasonCode.QUOTA_EXCEEDED
     return None
 

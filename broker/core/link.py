@@ -12,6 +12,8 @@ from broker.errors import ProtocolError
 from broker.values import Entry
 
 LINK_ID = "$link/"  # client ids of links begin so, and no other client may use such an id
+NAME_BYTES_MAX = 64  # of a broker's name
+ORIGIN_BYTES_MAX = 90  # a name, a dot and which life it is; with more, the length of the properties has two bytes
 RESERVED = "overlay-"  # user properties that begin so are for links only
 NAME, INSTANCE, IDENTITY, PATH = "overlay-name", "overlay-instance", "overlay-identity", "overlay-path"
 MESSAGE = "overlay-message"  # the identity of a message
@@ -22,14 +24,15 @@ NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE = "notification", "subscribe", "unsubscribe
 REFRESH, RESYNC, RETAINED = "refresh", "resync", "retained"
 KINDS = (NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE, REFRESH, RESYNC, RETAINED)
 DIGITS = 16  # of a message's number as it travels
+PACKET_IDS = 65_535  # 1 ... 65 535, section 2.2.1
 RECENT_MAX = 2000  # messages remembered by identity, twice the window of a link
 _TAG_START = b"\x26" + len(MESSAGE).to_bytes(2, "big") + MESSAGE.encode()  # a user property and its name
 
 
 class Link:
     __slots__ = (
-        "entries", "entry_numbers", "instance", "is_foreign", "is_parent", "marks", "peer", "received", "recent",
-        "sent", "staged", "staged_free_ns",
+        "entries", "entry_numbers", "instance", "is_foreign", "is_parent", "last_received_id", "peer", "received",
+        "recent", "sent", "staged", "staged_free_ns",
     )  # fmt: skip
 
     def __init__(self, peer: str, is_parent: bool) -> None:
@@ -37,13 +40,13 @@ class Link:
         self.is_parent = is_parent
         self.is_foreign = False  # the other end is no broker of ours
         self.instance = ""  # of the peer's process, as it says
-        self.entries: dict[Entry, int] = {}  # at a parent: what the child has told, and when it did so last
+        self.entries: dict[Entry, int] = {}  # at a parent: what the child has told and when it last did, oldest first
         self.staged: dict[Any, None] = {}  # deliveries in the emulated service at the link's output, before its queue
         self.staged_free_ns: dict[str, int] = {}  # that is busy until then, by copy
         self.sent = dict.fromkeys(KINDS, 0)
         self.received = dict.fromkeys((NOTIFICATION, RETAINED), 0)  # counted for a foreign peer, which does not count
         self.entry_numbers: dict[Entry, int] = {}  # of the rows that the entries have in the store
-        self.marks: dict[str, Mark] = {}  # by origin
+        self.last_received_id = 0  # the newest packet id that the peer has used towards us; 0: none so far
         self.recent: dict[tuple[str, int], None] = {}  # identities of messages that came from a foreign peer
 
     def is_known_copy(self, origin: str, sequence: int) -> bool:
@@ -55,25 +58,15 @@ class Link:
             del self.recent[next(iter(self.recent))]
         return is_known
 
-    def mark(self, origin: str) -> "Mark":
-        mark = self.marks.get(origin)
-        if mark is None:
-            mark = self.marks[origin] = Mark(origin)
-        return mark
+    def has_received(self, packet_id: int) -> bool:
+        """Whether a packet with this id, now sent again by one of our brokers, arrived before the link was cut.
 
-
-class Mark:
-    """The last message at QoS 1 of an origin that a link brought.
-
-    Between brokers of ours such messages stay in order, so what is sent again after a cut and is not newer came before.
-    """
-
-    __slots__ = ("number", "origin", "sequence", "session")
-
-    def __init__(self, origin: str) -> None:
-        self.origin = origin
-        self.sequence = 0
-        self.number = self.session = 0  # in the store
+        Our brokers take packet ids in the order of sending, for packets of all kinds, across restarts too, and what
+        arrives is always the beginning of what was sent. So everything up to the newest id has arrived, and nothing
+        after it. Ids are reused in a circle; far fewer than half of them are ever unacknowledged.
+        """
+        behind = (self.last_received_id - packet_id) % PACKET_IDS
+        return self.last_received_id != 0 and behind < PACKET_IDS // 2
 
 
 class Known:
@@ -102,9 +95,10 @@ def tag(origin: str, sequence: int) -> str:
 
 def untag(value: str) -> tuple[str, int]:
     """Origin and number; ProtocolError if a peer sent something else."""
-    origin, dot, number = value.rpartition(".")
-    if not origin or not dot or not (number.isascii() and number.isdigit()):
-        raise ProtocolError(f"{value!r} is no identity of a message")
+    origin, _, number = value.rpartition(".")
+    is_origin = 0 < len(origin) <= ORIGIN_BYTES_MAX and origin.isascii()
+    if not is_origin or len(number) != DIGITS or not (number.isascii() and number.isdigit()):
+        raise ProtocolError("an identity of a message that no broker gives")
     return origin, int(number)
 
 
@@ -125,4 +119,5 @@ def tag_only(data: bytes, at: int) -> tuple[str, int, int] | None:
     dot = end - DIGITS - 1
     if data[at] >= 0x80 or end != at + 1 + data[at] or data[dot : dot + 1] != b"." or not data[dot + 1 : end].isdigit():
         return None
-    return data[value_at:dot].decode("utf-8", "replace"), int(data[dot + 1 : end]), end
+    origin = data[value_at:dot]
+    return (origin.decode(), int(data[dot + 1 : end]), end) if origin.isascii() and origin else None

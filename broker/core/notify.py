@@ -7,8 +7,9 @@ piece of output for each receiver and one record in the log.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from broker.core.access import may_publish
 from broker.core.deliver import deliver
-from broker.core.handle_publish import accept, frame, may_publish, to_special, valid_topic
+from broker.core.handle_publish import accept, frame, to_special, valid_topic
 from broker.core.link import DIGITS, NOTIFICATION, tag_head, tag_only
 from broker.core.run import OBJECT, TAGGED, V5, Run
 from broker.core.session import Delivery, Session
@@ -47,7 +48,8 @@ def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) ->
     """To all receivers, as it is."""
     session, topic = connection.session, run.topic
     assert session is not None
-    if (broker.is_guarded or topic[0] == "$") and not may_publish(broker, connection, topic):
+    access = session.access
+    if (access is not None or topic[0] == "$") and not may_publish(access, session.user, session.client_id, topic):
         return
     if not run.origin:
         _identify(broker, session, run, now_ns)
@@ -138,7 +140,8 @@ def _end_of_tagged(data: bytes, at: int, size: int, tag_end: int, sequence: int)
 def _log_receivers(log: Log, receivers: Receivers, skipped: Sequence[Session]) -> int:
     """The log's number for those receivers that got the run."""
     if skipped and skipped is not BACK:
-        return log.route(tuple(session.log_number for session in receivers.plain if session not in skipped))
+        left_out = set(skipped)
+        return log.route(tuple(session.log_number for session in receivers.plain if session not in left_out))
     receivers.log_number = log.route(tuple(session.log_number for session in receivers.plain))
     return receivers.log_number
 

@@ -12,27 +12,23 @@ from typing import TYPE_CHECKING
 import mqtt5
 
 from broker.core import child_link, deliver, handle_connect, handle_publish, handle_subscribe, persist
+from broker.core.entries_at_parent import Change, EntriesAtParent
+from broker.core.introduction import PING_S, SESSION_S, WINDOW, Introduction
 from broker.core.link import (
-    IDENTITY,
-    INSTANCE,
-    LINK_ID,
     NAME,
     NOTIFICATION,
     PATH,
     PATH_TOPIC,
     REFRESH,
     RESYNC,
-    RESYNCS,
     RETAINED,
     SUBSCRIBE,
     UNSUBSCRIBE,
-    Known,
     Link,
     property_of,
 )
 from broker.core.run import TAGGED
 from broker.core.session import Session
-from broker.errors import ProtocolError
 from broker.log_record import REPLAY, RETAIN, Kind
 from broker.routing.filters import matches
 from broker.routing.registry import STRATEGIES
@@ -42,13 +38,8 @@ if TYPE_CHECKING:
     from broker.core.broker import Broker
     from broker.core.connection import Connection
 
-WINDOW = 1000  # messages at QoS 1 and 2 under way on a link, in each direction
-PING_S = 10  # the child speaks at least so often, and gives up after three times that
 SILENT_NS = PING_S * NS_PER_S * 3 // 2  # a child that says nothing for so long is not live
 STALE_PERIODS = 3  # an entry that was not repeated for so many refreshes is dropped
-ALWAYS, NEVER = mqtt5.RetainHandling.SEND_ALWAYS, mqtt5.RetainHandling.SEND_NEVER
-UNSURE = -1  # instead of a packet id: what was told got lost, perhaps
-SESSION_S = 0xFFFF_FFFF  # a link's session waits for its child as long as it takes
 
 
 class Overlay:
@@ -57,17 +48,18 @@ class Overlay:
         self.strategy = STRATEGIES[broker.config.routing]()
         self.parent: Session | None = None
         self.subscribed = 0  # local subscriptions so far; numbers their identities
-        self._known: dict[Entry, Known] = {}  # what the parent knows, or may know
-        self.told: dict[int, tuple[Entry, bool]] = {}  # told and not acknowledged: packet id -> entry, whether added
-        self._asked: dict[Entry, bool] = {}  # the parent was asked for retained messages; whether late, after a cut
+        self.at_parent = EntriesAtParent(broker)
+        self._asked: dict[Entry, bool] = {}  # the parent is asked for retained messages; whether late, after a cut
+        self._learned: set[tuple[str, int]] = set()  # retained messages that late answers brought since the link is up
         self._foreign_asks: dict[Entry, set[str]] = {}  # a foreign parent is answering: topics that came so far
         self._pings: deque[Entry | None] = deque()  # sent to the parent; an entry's answer is complete with its ping's
         self._is_first = True
         self._refresh_ns = round(broker.config.refresh_s * NS_PER_S)
         self._is_refreshing = False
+        self._next_refresh_ns = 0
         self.path: tuple[str, ...] = ()  # our ancestors, parent first
-        self.refusal: str | None = None  # why the parent did not take us, the last time we asked
         self.loop: str | None = None  # why the tree is none
+        self.introduction = Introduction(broker)
 
     # -- interest ---------------------------------------------------------------------------------------------
 
@@ -87,67 +79,28 @@ class Overlay:
             self._asked.pop(entry, None)
         if entry is None or parent is None or parent.connection is None:
             return
-        assert parent.link is not None
-        handling = NEVER
-        if is_added and entry not in self._asked:
-            handling = ALWAYS
+        is_question = is_added and entry not in self._asked
+        if is_question:
             self._ask(entry, parent, is_late)
-        packet_id = parent.take_id()
-        parent.parked[packet_id] = None  # until it is acknowledged
-        self.told[packet_id] = (entry, is_added)
-        known = self._known.setdefault(entry, Known())
-        known.open_id = packet_id
-        known.number = persist.save_known(self._broker, known.number, entry, False)
-        properties = [(IDENTITY, entry.identity)] if entry.identity else []
-        if kind == RESYNC:
-            properties.append((RESYNCS, ""))
-        if is_added:
-            wanted = mqtt5.TopicFilter(
-                entry.filter,
-                max_qos=mqtt5.QoS(2),
-                no_local=True,
-                retain_as_published=True,
-                retain_handling=handling,
-            )
-            packet: mqtt5.Packet = mqtt5.SubscribePacket(packet_id, [wanted], user_properties=properties)
-        else:
-            packet = mqtt5.UnsubscribePacket(packet_id, [entry.filter], user_properties=properties)
-        self._broker.send(parent.connection, packet)
-        if handling == ALWAYS and parent.link.is_foreign:
-            self._foreign_asked(parent.connection, entry)
-        parent.link.sent[kind] += 1
-        if self._broker.log is not None:
-            log = self._broker.log
-            log.add(now_ns, _KINDS[kind], parent.log_number, log.number(entry.filter), flags=is_added)
+        self.at_parent.tell(parent, Change(entry, is_added, kind, is_question), now_ns)
 
-    def acknowledged(self, packet_id: int) -> None:
-        entry, is_added = self.told.pop(packet_id, (None, False))
-        if entry is None or self.parent is None:
-            return
-        self.parent.parked.pop(packet_id, None)
-        known = self._known.get(entry)
-        if known is None or known.open_id != packet_id:
-            return  # something newer was told since
-        known.open_id = 0
-        persist.save_known(self._broker, known.number, entry if is_added else None, True)
-        if not is_added:
-            del self._known[entry]
+    def acknowledged(self, packet_id: int, now_ns: int) -> None:
+        if self.parent is not None:
+            self.at_parent.acknowledged(self.parent, packet_id, now_ns)
 
     def restore_parent(self, session: Session) -> None:
         self.parent = session
         self._is_first = False
 
     def restore_known(self, entry: Entry, number: int, is_sure: bool) -> None:
-        known = self._known[entry] = Known()
-        known.number = number
-        known.open_id = 0 if is_sure else UNSURE
+        self.at_parent.restore(entry, number, is_sure)
         if is_sure:
             self._asked[entry] = False
 
     def count_interest(self) -> None:
         """All that clients and children want, counted anew."""
         self.strategy = STRATEGIES[self._broker.config.routing]()
-        for session in self._broker.sessions.values():
+        for session in (*self._broker.sessions.values(), *self._broker.links.values()):
             for entry in child_link.interest(session):
                 self.strategy.added(entry)
 
@@ -180,15 +133,16 @@ class Overlay:
         if is_late is None:
             return
         persist.retain(self._broker, message.topic, message)
-        if is_late and is_same:  # they had it from us
+        identity = message.origin, message.sequence
+        if is_late and is_same and identity not in self._learned:  # they had it from us when they subscribed
             return
+        if is_late:
+            self._learned.add(identity)
         for subscription in list(self._broker.subscriptions.to_filter(entry.filter)):
-            if subscription.wants_retained and (
-                not entry.identity or entry in child_link.interest(subscription.session)
-            ):
+            if subscription.wants_retained and (not entry.identity or child_link.stands_for(subscription, entry)):
                 handle_subscribe.send_one_retained(self._broker, subscription, message, entry, now_ns)
 
-    def _foreign_asked(self, connection: "Connection", entry: Entry) -> None:
+    def foreign_asked(self, connection: "Connection", entry: Entry) -> None:
         """A foreign parent does not mark its answer, but it is complete when a ping that follows is answered."""
         self._foreign_asks[entry] = set()
         self.ping(connection, entry)
@@ -226,77 +180,75 @@ class Overlay:
 
     def _refresh(self, broker: "Broker", _: None, now_ns: int) -> None:
         """Count our interest anew, drop what children did not repeat, repeat ours: wrong tables do not last."""
-        for session in broker.sessions.values():
+        self._next_refresh_ns = now_ns + self._refresh_ns
+        for session in broker.links.values():
             self._watch_stale(session, now_ns)
         self.count_interest()
         for entry in self._tell_unwanted(UNSUBSCRIBE, now_ns):
             self._tell(entry, True, REFRESH, now_ns, is_late=True)
-        broker.at(now_ns + self._refresh_ns, self._refresh, None)
+        broker.at(self._next_refresh_ns, self._refresh, None)
 
     def _watch_stale(self, session: Session, now_ns: int) -> None:
-        """Entries that will be too old before the next refresh are dropped just then, unless they are repeated."""
-        if session.link is None:
+        """An entry that will be too old before the next refresh is dropped just then, unless it is repeated.
+
+        One timer per link is enough: entries are in the order in which they were repeated.
+        """
+        assert session.link is not None
+        if not session.link.entries:
             return
-        for renewed_ns in session.link.entries.values():
-            due_ns = renewed_ns + STALE_PERIODS * self._refresh_ns
-            if due_ns < now_ns + self._refresh_ns:
-                self._broker.at(max(due_ns, now_ns), self._drop_stale, session)
+        due_ns = next(iter(session.link.entries.values())) + STALE_PERIODS * self._refresh_ns
+        if due_ns < self._next_refresh_ns:
+            self._broker.at(max(due_ns, now_ns), self._drop_stale, session)
 
     def _drop_stale(self, broker: "Broker", session: Session, now_ns: int) -> None:
         handle_subscribe.drop_stale(broker, session, now_ns - STALE_PERIODS * self._refresh_ns, now_ns)
+        self._watch_stale(session, now_ns)
 
     # -- the link to the parent -------------------------------------------------------------------------------
 
     def dialled(self, connection: "Connection") -> None:
         """The driver has reached the parent: introduce ourselves."""
-        config = self._broker.config
         connection.is_uplink = True
         self._broker.choose_codec(connection, 5)
         if connection.is_wire:
             connection.form = TAGGED
-        connect = mqtt5.ConnectPacket(
-            LINK_ID + config.name, clean_start=self._is_first, session_expiry_interval=SESSION_S, receive_max=WINDOW,
-            keep_alive=3 * PING_S, username=config.parent_user,
-            password=config.parent_password.encode() if config.parent_password is not None else None,
-            user_properties=[(NAME, config.name), (INSTANCE, config.id_token)],
-        )  # fmt: skip
-        self._broker.send(connection, connect)
+        self._broker.send(connection, self.introduction.connect_packet(self._is_first))
 
     def answered(self, connection: "Connection", packet: mqtt5.Packet, now_ns: int) -> None:
-        """The parent's first packet must be a CONNACK that accepts us."""
-        if not isinstance(packet, mqtt5.ConnAckPacket) or int(packet.reason_code):
-            code = f" (reason code 0x{int(packet.reason_code):02x})" if isinstance(packet, mqtt5.ConnAckPacket) else ""
-            self.refusal = f"the parent at {connection.peer} refuses the link{code}"
-            raise ProtocolError(self.refusal)
+        """The parent's answer to our CONNECT."""
+        accepted = self.introduction.answered(connection, packet)
+        if accepted is None:
+            return
         self._is_first = False
-        self.refusal = None
-        name = property_of(packet.user_properties, NAME)
+        name = None if self._broker.config.parent_is_foreign else property_of(accepted.user_properties, NAME)
         self.expect_parent(name or connection.peer)
         parent = self.parent
         assert parent is not None
         assert parent.link is not None
         parent.link.is_foreign = name is None
-        if not packet.session_present:
-            self._forget_known()
-            for packet_id in parent.received:  # its numbers begin anew
-                persist.save_received(self._broker, parent, packet_id, False)
-            parent.received.clear()
+        if not accepted.session_present:
+            self.at_parent.forget()
+            for packet_id in list(parent.received):  # its numbers begin anew
+                persist.forget_received(self._broker, parent, packet_id)
+            persist.save_received_id(self._broker, parent, 0)
             if name is None and self.strategy.floods:  # a foreign parent must be asked for everything, once
                 everything = mqtt5.TopicFilter("#", max_qos=mqtt5.QoS(2), no_local=True, retain_as_published=True)
-                self._broker.send(connection, mqtt5.SubscribePacket(parent.take_id(), [everything]))
-                self._foreign_asked(connection, Entry("#"))
+                packet_id = persist.take_packet_id(self._broker, parent)
+                self._broker.send(connection, mqtt5.SubscribePacket(packet_id, [everything]))
+                self.foreign_asked(connection, Entry("#"))
         parent.connection = connection
         connection.session = parent
-        connection.inflight_max = min(WINDOW, packet.receive_max)
+        connection.inflight_max = min(WINDOW, accepted.receive_max)
         connection.receive_max = WINDOW
-        if packet.max_packet_size is not None:
-            connection.packet_bytes_max = packet.max_packet_size
+        if accepted.max_packet_size is not None:
+            connection.packet_bytes_max = accepted.max_packet_size
             connection.look()
-        self._broker.at(now_ns + PING_S * NS_PER_S, _ping, connection)
+        self._broker.timers.cancel(connection.timer)
+        connection.timer = self._broker.timers.later(now_ns + PING_S * NS_PER_S, _ping, connection)
         if self._broker.log is not None:
             self._broker.log.add(now_ns, Kind.CONNECTED, parent.log_number)
         self.begin(now_ns)
-        self.path_changed(connection, property_of(packet.user_properties, PATH) or parent.client_id)
+        self.path_changed(connection, property_of(accepted.user_properties, PATH) or parent.client_id)
         deliver.resume(self._broker, parent, now_ns)  # first: what we have for the parent is older than our questions
         self._resynchronise(now_ns)
 
@@ -311,8 +263,8 @@ class Overlay:
         elif new != self.path:
             self.path = new
             packet = mqtt5.PublishPacket(PATH_TOPIC, self.own_path.encode())
-            for session in self._broker.sessions.values():
-                if session.link is not None and session.connection is not None:
+            for session in self._broker.links.values():
+                if session.connection is not None:
                     self._broker.send(session.connection, packet)
 
     @property
@@ -339,58 +291,40 @@ class Overlay:
         if self.parent is not None:
             self._broker.subscriptions.remove(self.parent, "#")
             handle_connect.end_session(self._broker, self.parent, now_ns)
-            self._forget_known()
+            self.at_parent.forget()
             self.parent = None
-
-    def _forget_known(self) -> None:
-        for known in self._known.values():
-            persist.save_known(self._broker, known.number, None, True)
-        self._known.clear()
 
     def lost(self, now_ns: int) -> None:
         """What was told and not acknowledged may or may not have arrived: the parent is told again how it is."""
         assert self.parent is not None
         deliver.disconnected(self._broker, self.parent, now_ns)
-        for packet_id, (entry, is_added) in self.told.items():
-            self.parent.parked.pop(packet_id, None)
-            if is_added:
-                self._asked.pop(entry, None)
-            if entry in self._known:
-                self._known[entry].open_id = UNSURE
-        self.told.clear()
+        for entry in self.at_parent.lost(self.parent):
+            self._asked.pop(entry, None)
+        self._learned.clear()
         self._foreign_asks.clear()
         self._pings.clear()
 
     def _resynchronise(self, now_ns: int) -> None:
         for entry in self._tell_unwanted(RESYNC, now_ns):
-            known = self._known.get(entry)
-            if known is None or known.open_id:
+            if not self.at_parent.is_sure(entry):
                 self._tell(entry, True, RESYNC, now_ns, is_late=True)
 
     def _tell_unwanted(self, kind: str, now_ns: int) -> dict[Entry, None]:
         """Take back what the parent knows and should not; returns all that it should know."""
         wanted = dict.fromkeys(self.strategy.wanted())
-        for entry in [entry for entry in self._known if entry not in wanted]:
+        for entry in [entry for entry in self.at_parent.known if entry not in wanted]:
             self._tell(entry, False, kind, now_ns)
         return wanted
 
 
-_KINDS = {
-    SUBSCRIBE: Kind.LINK_SUBSCRIBE,
-    UNSUBSCRIBE: Kind.LINK_UNSUBSCRIBE,
-    REFRESH: Kind.LINK_REFRESH,
-    RESYNC: Kind.LINK_RESYNC,
-}
-
-
 def _ping(broker: "Broker", connection: "Connection", now_ns: int) -> None:
-    if connection.is_closing or connection not in broker.connections:
+    if connection.is_closing:
         return
     if now_ns - connection.last_ns > 3 * PING_S * NS_PER_S:
         broker.end(connection)
         return
     broker.overlay.ping(connection)
-    broker.at(now_ns + PING_S * NS_PER_S, _ping, connection)
+    connection.timer = broker.timers.later(now_ns + PING_S * NS_PER_S, _ping, connection)
 
 
 def _climbing(parent: Session) -> set[str]:

@@ -9,7 +9,7 @@ the number 0, and so has everything that belongs to them: they cost nothing.
 
 from typing import TYPE_CHECKING, Any
 
-from broker.core.link import Mark
+from broker.core.link import PACKET_IDS
 from broker.core.session import Delivery, Session
 from broker.core.subscriptions import Subscription
 from broker.values import NO_PROPERTIES, Entry, Message
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from broker.core.broker import Broker
 
 Row = tuple[Any, ...]  # of numbers, text, bytes, None and tuples of them
+IDS_RESERVED = 1000  # packet ids of a link at a time, of which a restart skips the rest
 INLINE_BYTES_MAX = 1024  # of the payload of a message that is stored with its only delivery
 SHIFT = 56
 LOG = 0  # the key of a row that is the driver's: of its message log, see runtime/log_file.py
-SESSION, SUBSCRIPTION, ENTRY, KNOWN, MARK, RECEIVED, MESSAGE, RETAINED, DELIVERY, ENTERING = (
+SESSION, SUBSCRIPTION, ENTRY, KNOWN, RECEIVED_ID, RECEIVED, MESSAGE, RETAINED, DELIVERY, ENTERING = (
     kind << SHIFT for kind in range(1, 11)
 )  # in the order in which they are restored
 
@@ -72,13 +73,13 @@ def forget_session(broker: "Broker", session: Session) -> None:
         forget_subscription(broker, subscription)
     for delivery in session.deliveries():
         forget_delivery(broker, delivery)
-    for packet_id in session.received:
-        broker.unsaved[RECEIVED | session.number << 16 | packet_id] = None
+    for packet_id, number in session.received.items():
+        broker.unsaved[RECEIVED | number] = None
+        session.received[packet_id] = 0
     if session.link is not None:
         for entry in list(session.link.entry_numbers):
             forget_entry(broker, session, entry)
-        for mark in session.link.marks.values():
-            broker.unsaved[MARK | mark.number] = None
+        broker.unsaved[RECEIVED_ID | session.number] = None
     broker.unsaved[SESSION | session.number] = None
     session.number = 0
 
@@ -126,21 +127,44 @@ def save_known(broker: "Broker", number: int, entry: Entry | None, is_sure: bool
     return number
 
 
-def save_mark(broker: "Broker", session: Session, mark: Mark) -> None:
+def save_received_id(broker: "Broker", session: Session, packet_id: int) -> None:
+    """The newest packet id that the other end of a link has used; 0: that end begins anew."""
+    assert session.link is not None
+    session.link.last_received_id = packet_id
     if session.number:
         assert broker.unsaved is not None
-        if mark.number == 0:
-            mark.number = broker.take_number()
-            mark.session = session.number
-        broker.unsaved[MARK | mark.number] = mark
+        broker.unsaved[RECEIVED_ID | session.number] = session
 
 
-def save_received(broker: "Broker", session: Session, packet_id: int, is_open: bool) -> None:
-    """A message at QoS 2 that the client has not released, or has."""
+def take_packet_id(broker: "Broker", session: Session) -> int:
+    """A packet id that is not in use; those of a link go on after a restart where they were (`Link.has_received`).
+
+    So that not every message costs a row for that, they are reserved many at a time.
+    """
+    packet_id = session.take_id()
+    if session.link is not None and session.ids_reserved < 0:
+        session.ids_reserved = IDS_RESERVED
+        save_session(broker, session)
+    return packet_id
+
+
+def save_received(broker: "Broker", session: Session, packet_id: int) -> None:
+    """The client has sent a message at QoS 2, and has not released it yet."""
+    number = 0
     if session.number:
         assert broker.unsaved is not None
-        row = (session.number, packet_id) if is_open else None
-        broker.unsaved[RECEIVED | session.number << 16 | packet_id] = row
+        number = broker.take_number()
+        broker.unsaved[RECEIVED | number] = (session.number, packet_id)
+    session.received[packet_id] = number
+
+
+def forget_received(broker: "Broker", session: Session, packet_id: int) -> bool:
+    """The client has released a message at QoS 2, or will not; returns False if no such message was open."""
+    number = session.received.pop(packet_id, None)
+    if number:
+        assert broker.unsaved is not None
+        broker.unsaved[RECEIVED | number] = None
+    return number is not None
 
 
 def save_delivery(broker: "Broker", session: Session, delivery: Delivery) -> None:
@@ -210,8 +234,9 @@ def _release(broker: "Broker", message: Message) -> None:
 
 def _session_row(it: Session) -> Row:
     link = it.link
-    told = (link.peer, link.is_parent, link.is_foreign) if link is not None else None
-    return it.client_id, it.expiry_s, it.expires_at_ns, told
+    first_id = (it.next_id + it.ids_reserved) % PACKET_IDS + 1  # of the next life
+    about_link = (link.peer, link.is_parent, link.is_foreign, first_id) if link is not None else None
+    return it.client_id, it.expiry_s, it.expires_at_ns, about_link, it.user
 
 
 def _subscription_row(it: Subscription) -> Row:
@@ -229,8 +254,9 @@ def _known_row(it: tuple[Entry, bool]) -> Row:
     return *it[0], it[1]
 
 
-def _mark_row(it: Mark) -> Row:
-    return it.session, it.origin, it.sequence
+def _received_id_row(it: Session) -> Row:
+    assert it.link is not None
+    return (it.link.last_received_id,)
 
 
 def _message_row(it: Message) -> Row:
@@ -244,14 +270,19 @@ def _delivery_row(it: Delivery) -> Row:
     return it.session, message, it.qos, it.retain, it.packet_id, it.is_released, it.identifiers, answers
 
 
+def _entering_row(it: Message) -> Row:
+    publisher = it.publisher.number if isinstance(it.publisher, Session) else 0
+    return it.number, publisher, tuple(it.replay_for) if it.replay_for is not None else None
+
+
 _ROWS: dict[int, Any] = {
     SESSION: _session_row,
     SUBSCRIPTION: _subscription_row,
     ENTRY: _entry_row,
     KNOWN: _known_row,
-    MARK: _mark_row,
+    RECEIVED_ID: _received_id_row,
     RECEIVED: tuple,
     RETAINED: lambda it: (it.number,),
     DELIVERY: _delivery_row,
-    ENTERING: lambda it: (it.number, it.publisher.number if it.publisher is not None else 0),
+    ENTERING: _entering_row,
 }

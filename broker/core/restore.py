@@ -2,13 +2,16 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from broker.core import child_link, handle_connect, handle_publish, persist
-from broker.core.link import Link, Mark
+from broker.core import child_link, deliver, handle_connect, handle_publish, persist
+from broker.core.access import may_subscribe
+from broker.core.link import PACKET_IDS, Link
 from broker.core.persist import Row
 from broker.core.session import Delivery, Session
-from broker.core.subscriptions import Subscription
+from broker.core.subscriptions import Subscription, split_share
+from broker.log_record import Reason
 from broker.values import NO_PROPERTIES, NS_PER_S, Entry, Message, Properties, topic_head
 
 if TYPE_CHECKING:
@@ -26,31 +29,39 @@ class _Restoring:
         self.sessions: dict[int, Session] = {}
         self.messages: dict[int, Message] = {}
         self.inputs: list[Message] = []
+        self.forbidden: list[tuple[Session, Delivery]] = []
+        self._may: dict[tuple[Session, str], bool] = {}
 
     def log(self, number: int, row: Row) -> None:
         """It is the driver's."""
 
     def session(self, number: int, row: Row) -> None:
-        client_id, expiry_s, expires_at_ns, link = row
+        client_id, expiry_s, expires_at_ns, link, user = row
         broker = self.broker
         demand = None if link is not None else broker.config.session_service.get(client_id)
         is_staged = link is not None and broker.config.service_link is not None
         session = self.sessions[number] = Session(client_id, demand, is_staged)
-        session.number, session.expiry_s = number, expiry_s
-        session.queue = _StoredQueue(self)
+        session.number, session.expiry_s, session.user = number, expiry_s, user
+        is_trusted = link is not None and (link[1] or broker.config.link_secret is not None)  # the parent, or proven
+        session.access = None if is_trusted else broker.config.access
+        session.queue = _StoredQueue()
         name = client_id
         if link is not None:
             session.link = Link(link[0], link[1])
-            session.link.is_foreign = link[2]
+            session.link.is_foreign, session.next_id = link[2:]
             name = f"{broker.config.name}>{link[0]}"
         if broker.log is not None:
             session.log_number = broker.log.number(name)
         if session.link is not None and session.link.is_parent:
             broker.overlay.restore_parent(session)
         else:
-            broker.sessions[client_id] = session
-            if expiry_s != handle_connect.NEVER_S:  # who was connected until the end has his full time now
-                session.expires_at_ns = expires_at_ns or self.now_ns + expiry_s * NS_PER_S
+            sessions = broker.sessions if link is None else broker.links
+            sessions[client_id] = session
+            if expiry_s != handle_connect.NEVER_S:
+                session.expires_at_ns = expires_at_ns
+                if expires_at_ns is None:  # it was connected until the end: its time runs from this restart on
+                    session.expires_at_ns = self.now_ns + expiry_s * NS_PER_S
+                    persist.save_session(broker, session)
                 handle_connect.expire_later(broker, session)
         if session.link is not None and (session.link.is_parent or broker.overlay.strategy.floods):
             child_link.subscribe_to_all(broker, session)
@@ -58,6 +69,9 @@ class _Restoring:
     def subscription(self, number: int, row: Row) -> None:
         session, topic_filter, qos, no_local, retain_as_published, identifier, identity, wants_retained = row
         its = self.sessions[session]
+        if not self._may_read(its, split_share(topic_filter)[1]):
+            self._remove(persist.SUBSCRIPTION | number)
+            return
         subscription = Subscription(its, topic_filter, qos, no_local, retain_as_published, identifier)
         subscription.number, subscription.identity, subscription.wants_retained = number, identity, wants_retained
         subscription.uses = 0 if its.link is not None else 1
@@ -69,6 +83,9 @@ class _Restoring:
         session, topic_filter, identity = row
         entry, its = Entry(topic_filter, identity), self.sessions[session]
         assert its.link is not None
+        if topic_filter not in its.subscriptions and not self._may_read(its, topic_filter):
+            self._remove(persist.ENTRY | number)
+            return
         its.link.entries[entry] = self.now_ns
         its.link.entry_numbers[entry] = number
         its.subscriptions[topic_filter].uses += 1
@@ -77,17 +94,14 @@ class _Restoring:
         topic_filter, identity, is_sure = row
         self.broker.overlay.restore_known(Entry(topic_filter, identity), number, is_sure)
 
-    def mark(self, number: int, row: Row) -> None:
-        session, origin, sequence = row
-        link = self.sessions[session].link
+    def received_id(self, number: int, row: Row) -> None:
+        link = self.sessions[number].link
         assert link is not None
-        mark = link.marks[origin] = Mark(origin)
-        mark.number, mark.session, mark.sequence = number, session, sequence
+        link.last_received_id = row[0]
 
     def received(self, number: int, row: Row) -> None:
-        del number
         session, packet_id = row
-        self.sessions[session].received[packet_id] = None
+        self.sessions[session].received[packet_id] = number
 
     def message(self, number: int, row: Row) -> None:
         message = self.messages[number] = _message(row)
@@ -102,61 +116,94 @@ class _Restoring:
     def delivery(self, number: int, row: Row) -> None:
         """What was sent, or about to be sent, is sent again with the same packet id."""
         session, stored, packet_id = self.sessions[row[0]], row[1], row[4]
+        message = None
         if isinstance(stored, int):
             message = self.messages[stored]
             message.uses += 1
-            size = message.size
+            topic, size = message.topic, message.size
         else:
-            size = len(topic_head(stored[0])) + len(stored[1])
+            topic, size = stored[0], len(topic_head(stored[0])) + len(stored[1])
+        if not self._may_read(session, topic):
+            self.forbidden.append((session, _delivery(number, row, message)))
+            return
         if packet_id:
-            session.inflight[packet_id] = self.made(number, row)
+            session.inflight[packet_id] = _delivery(number, row, message)
             return
         session.queue_bytes += size
-        session.queue.append((number, row))  # type: ignore[arg-type]  # see _StoredQueue
-
-    def made(self, number: int, row: Row) -> Delivery:
-        session, stored, qos, retain, packet_id, is_released, identifiers, answers = row
-        if isinstance(stored, int):
-            message = self.messages[stored]
-        else:
-            message = _message(stored)
-            message.uses = 1
-        delivery = Delivery(message, qos, retain, identifiers, None if answers is None else Entry(*answers))
-        delivery.number, delivery.session, delivery.packet_id = number, session, packet_id
-        delivery.is_released, delivery.has_waited = is_released, True
-        return delivery
+        session.queue.append((number, row, message))  # type: ignore[arg-type]  # see _StoredQueue
 
     def entering(self, number: int, row: Row) -> None:
         """It was in the emulated service at the input, and begins there anew."""
-        message = self.messages[row[0]]
+        stored, publisher, *replay_for = row  # version 2 of the store did not have the last one
+        message = self.messages[stored]
         message.uses += 1
         message.entering = number
-        message.publisher = self.sessions.get(row[1])
+        message.publisher = self.sessions.get(publisher)
+        message.replay_for = Entry(*replay_for[0]) if replay_for and replay_for[0] is not None else None
         self.inputs.append(message)
+
+    def _may_read(self, session: Session, topic: str) -> bool:
+        """Whether a session may still have what it had when it was stored: the access rules may have changed."""
+        access = session.access
+        if access is None:
+            return True
+        may = self._may.get((session, topic))
+        if may is None:
+            may = self._may[session, topic] = may_subscribe(access, session.user, session.client_id, topic)
+        return may
+
+    def _remove(self, key: int) -> None:
+        assert self.broker.unsaved is not None
+        self.broker.unsaved[key] = None
 
 
 class _StoredQueue(deque[Delivery]):
-    """The queue of a session as it was stored: a row becomes a delivery when somebody looks at it.
+    """The queue of a restored session: its items are rows at first, and each becomes a Delivery when it is first read.
 
-    So a broker with a million messages in its queues is back soon.
+    A row becomes one Delivery, never two: a delivery knows whether it has a row in the store, and is counted among the
+    uses of its message. Making a million deliveries at once would add seconds to a restart. The type of an item that
+    has not been read is `tuple[int, Row, Message | None]`: the arguments of `_delivery`.
     """
 
-    def __init__(self, restoring: _Restoring) -> None:
-        super().__init__()
-        self._restoring = restoring
-
-    def _made(self, it: Any) -> Delivery:
-        return self._restoring.made(*it) if type(it) is tuple else it
-
     def popleft(self) -> Delivery:
-        return self._made(super().popleft())
+        item: Any = super().popleft()
+        return _delivery(*item) if type(item) is tuple else item
 
     def __getitem__(self, index: Any) -> Any:
-        made = self[index] = self._made(super().__getitem__(index))
-        return made
+        item: Any = super().__getitem__(index)
+        if type(item) is tuple:
+            item = self[index] = _delivery(*item)
+        return item
 
     def __iter__(self) -> Iterator[Delivery]:
-        return map(self._made, super().__iter__())
+        items: Iterator[Any] = super().__iter__()
+        made = [_delivery(*item) if type(item) is tuple else item for item in items]
+        self.clear()
+        self.extend(made)
+        return super().__iter__()
+
+
+def _delivery(number: int, row: Row, message: Message | None) -> Delivery:
+    """The delivery of a row; its message unless that is part of the row."""
+    session, stored, qos, retain, packet_id, is_released, identifiers, answers = row
+    if message is None:
+        message = _message(stored)
+        message.uses = 1
+    delivery = Delivery(message, qos, retain, identifiers, None if answers is None else Entry(*answers))
+    delivery.number, delivery.session, delivery.packet_id = number, session, packet_id
+    delivery.is_released, delivery.has_waited = is_released, True
+    return delivery
+
+
+def _in_order_of_sending(inflight: dict[int, Delivery]) -> dict[int, Delivery]:
+    """What a link has under way, which emulated service may have sent in another order than it came.
+
+    Packet ids are taken around a circle of which only a part is in use, so the oldest one follows the largest gap.
+    """
+    ids = sorted(inflight)
+    gaps = [(later - earlier) % PACKET_IDS for earlier, later in pairwise([*ids[-1:], *ids])]
+    first = gaps.index(max(gaps)) if gaps else 0
+    return {packet_id: inflight[packet_id] for packet_id in (*ids[first:], *ids[:first])}
 
 
 def _message(row: Row) -> Message:
@@ -173,7 +220,7 @@ _KINDS = {
     persist.SUBSCRIPTION: "subscription",
     persist.ENTRY: "entry",
     persist.KNOWN: "known",
-    persist.MARK: "mark",
+    persist.RECEIVED_ID: "received_id",
     persist.RECEIVED: "received",
     persist.MESSAGE: "message",
     persist.RETAINED: "retained",
@@ -193,7 +240,12 @@ def restore(broker: "Broker", rows: Iterable[tuple[int, Row]], now_ns: int) -> N
         handlers[key - number](number, row)
         if number > broker.last_number:
             broker.last_number = number
+    for session in restoring.sessions.values():
+        if session.link is not None:
+            session.inflight = _in_order_of_sending(session.inflight)
     broker.overlay.count_interest()
+    for session, delivery in restoring.forbidden:
+        deliver.drop(broker, session, delivery, Reason.NOT_AUTHORIZED, now_ns)
     for message in restoring.inputs:
         persist.forget_entering(broker, message)
         handle_publish.enter(broker, message, now_ns)

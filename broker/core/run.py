@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from broker.core.link import DIGITS, tag_head
 from broker.mqtt import frames
-from broker.values import Message
+from broker.values import CACHED_TOPIC_CHARS_MAX, Message
 
 V311, V5, TAGGED, OBJECT = 0, 1, 2, 3  # forms
 
@@ -52,7 +52,8 @@ class Run:
         return [data[start + at : start + size] for start in range(0, len(data), size)]
 
     def _make(self, form: int) -> bytes:
-        start = _start(self.raw_topic, self.size - self.payload_at, self.origin if form == TAGGED else "", form)
+        start_of = _cached_start if len(self.raw_topic) <= CACHED_TOPIC_CHARS_MAX else _start
+        start = start_of(self.raw_topic, self.size - self.payload_at, self.origin if form == TAGGED else "", form)
         if form != TAGGED:
             return start + start.join(self._payloads())
         if self.count == 1:
@@ -68,10 +69,12 @@ def notification(topic: str, payload: bytes) -> Run:
     return Run(payload, len(payload), b"", topic, 0, OBJECT)
 
 
-@lru_cache(maxsize=100_000)
 def _start(raw_topic: bytes, payload_size: int, origin: str, form: int) -> bytes:
     """How each message begins, up to its payload, or to the digits of its number."""
     properties = tag_head(origin) if form == TAGGED else b"\0" if form == V5 else b""
     head = len(raw_topic).to_bytes(2, "big") + raw_topic + properties
     length = len(head) + payload_size + (DIGITS if form == TAGGED else 0)
     return b"\x30" + frames.encoded_length(length) + head
+
+
+_cached_start = lru_cache(maxsize=100_000)(_start)

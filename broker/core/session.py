@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
+from broker.core.link import PACKET_IDS
 from broker.values import Entry, Message
 
 if TYPE_CHECKING:
     from broker.config import Demand
+    from broker.core.access import Access
     from broker.core.connection import Connection
     from broker.core.link import Link
     from broker.core.subscriptions import Subscription
-
-PACKET_IDS = 65_535
+    from broker.core.timers import Timer
 
 LONG_AGO_NS = -(1 << 62)
 
@@ -44,9 +45,9 @@ class Delivery:
 
 class Session:
     __slots__ = (
-        "client_id", "connection", "demand", "expires_at_ns", "expiry_s", "has_service", "inflight", "link",
-        "log_number", "next_id", "number", "parked", "queue", "queue_bytes", "received", "service_due_ns",
-        "service_left_ns", "subscriptions", "will", "will_due_ns",
+        "access", "client_id", "connection", "demand", "expires_at_ns", "expiry_s", "expiry_timer", "has_service",
+        "ids_reserved", "inflight", "link", "log_number", "next_id", "number", "parked", "queue", "queue_bytes",
+        "received", "service_due_ns", "service_left_ns", "subscriptions", "user", "will", "will_timer",
     )  # fmt: skip
 
     def __init__(self, client_id: str, demand: "Demand | None", is_staged: bool = False) -> None:
@@ -58,11 +59,13 @@ class Session:
         self.inflight: dict[int, Delivery] = {}  # sent at QoS 1 or 2 and not acknowledged, oldest first
         self.parked: dict[int, None] = {}  # packet ids of messages that wait to be sent again
         self.next_id = 1
-        self.received: dict[int, None] = {}  # packet ids of QoS 2 messages that the client has not released
+        self.ids_reserved = 0  # from `next_id` on, see persist.take_packet_id; counted for links only
+        self.received: dict[int, int] = {}  # QoS 2 messages the client has not released: packet id -> row, or 0
         self.expiry_s = 0
         self.expires_at_ns: int | None = None  # while disconnected
         self.will: mqtt5.Will | None = None  # waits for its delay
-        self.will_due_ns: int | None = None
+        self.will_timer: Timer | None = None
+        self.expiry_timer: Timer | None = None
         self.demand = demand  # emulated service at this session's output
         self.has_service = demand is not None or is_staged  # or there is such service before its queue, as for links
         self.service_due_ns: int | None = None  # when the message in service is done, while connected
@@ -70,12 +73,16 @@ class Session:
         self.log_number = -1
         self.number = 0  # of its row in the store; 0: it ends with its connection, or there is no store
         self.link: Link | None = None  # for a session that is one end of an overlay link
+        self.user: str | None = None  # to whom it belongs, where users are told apart
+        self.access: Access | None = None  # the rules that its client is subject to; None: it may do everything
 
     def take_id(self) -> int:
-        """A packet id that is not in use."""
+        """A packet id that is not in use. Windows keep the number of those in use far below PACKET_IDS."""
         packet_id = self.next_id
         while packet_id in self.inflight or packet_id in self.parked:
+            assert len(self.inflight) + len(self.parked) < PACKET_IDS, "all packet ids are in use"
             packet_id = packet_id % PACKET_IDS + 1
+        self.ids_reserved -= (packet_id - self.next_id) % PACKET_IDS + 1
         self.next_id = packet_id % PACKET_IDS + 1
         return packet_id
 
@@ -101,3 +108,13 @@ class Session:
         delivery = self.queue.popleft()
         self.queue_bytes -= delivery.message.size
         return delivery
+
+    def pop_unsent(self) -> Delivery | None:
+        """The oldest delivery that was never sent: of one that was, the client may still hold the packet id."""
+        for index in range(len(self.queue)):
+            delivery = self.queue[index]
+            if not delivery.packet_id:
+                del self.queue[index]
+                self.queue_bytes -= delivery.message.size
+                return delivery
+        return None

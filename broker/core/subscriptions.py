@@ -10,11 +10,13 @@ from weakref import WeakValueDictionary
 
 from broker.log_record import ADDITIONAL
 from broker.routing.filters import is_wildcard
+from broker.values import CACHED_TOPIC_CHARS_MAX
 
 if TYPE_CHECKING:
     from broker.core.session import Session
 
 ROUTES_MAX = 100_000  # topics remembered; beyond that all are forgotten and learnt anew
+RECEIVERS_MAX = 1_000_000  # remembered for all topics together, some 100 MB; beyond that, too
 SHARE = "$share/"
 
 
@@ -84,15 +86,22 @@ class Target:
 class SharedGroup:
     """The members of one $share group and filter, served in turn."""
 
-    __slots__ = ("members", "turn")
+    __slots__ = ("_in_order", "members", "turn")
 
     def __init__(self) -> None:
         self.members: dict[Session, Subscription] = {}
         self.turn = 0
+        self._in_order: list[Subscription] = []  # the members, made when needed after a change
+
+    def changed(self) -> None:
+        """Somebody has joined or left."""
+        self._in_order = []
 
     def next_member(self) -> Subscription:
         """The next in turn that is connected; if none is, the next in turn."""
-        members = list(self.members.values())
+        members = self._in_order
+        if not members:
+            members = self._in_order = list(self.members.values())
         for offset in range(len(members)):
             member = members[(self.turn + offset) % len(members)]
             if member.session.connection is not None:
@@ -140,6 +149,12 @@ class Route:
     def is_empty(self) -> bool:
         return not (self.receivers.plain or self.receivers.has_others)
 
+    @property
+    def own_size(self) -> int:
+        """How many receivers are held for this topic alone."""
+        receivers = self.receivers
+        return len(receivers.plain) + len(receivers.special) if receivers.has_others else 0
+
 
 class _Node:
     __slots__ = ("children", "groups", "subscriptions")
@@ -162,14 +177,19 @@ class Subscriptions:
         self._root = _Node()
         self.routes: dict[str, Route] = {}  # those that are known; ask route() for others
         self._targets: dict[str, list[Target]] = {}  # of those topics that had other messages than notifications
+        self._receivers_held = 0  # in those two, but for what topics share
         self._receivers: WeakValueDictionary[Any, Receivers] = WeakValueDictionary()  # of those routes
 
     def add(self, subscription: Subscription) -> None:
         group, topic_filter = split_share(subscription.filter)
         node = self._node(topic_filter, create=True)
         assert node is not None
-        members = node.groups.setdefault(group, SharedGroup()).members if group else node.subscriptions
-        members[subscription.session] = subscription
+        if group:
+            shared = node.groups.setdefault(group, SharedGroup())
+            shared.members[subscription.session] = subscription
+            shared.changed()
+        else:
+            node.subscriptions[subscription.session] = subscription
         self._forget(topic_filter)
 
     def remove(self, session: "Session", full_filter: str) -> None:
@@ -178,6 +198,7 @@ class Subscriptions:
         assert node is not None
         if group:
             del node.groups[group].members[session]
+            node.groups[group].changed()
             if not node.groups[group].members:
                 del node.groups[group]
         else:
@@ -189,11 +210,23 @@ class Subscriptions:
     def route(self, topic: str) -> Route:
         route = self.routes.get(topic)
         if route is None:
-            if len(self.routes) >= ROUTES_MAX:
-                self.routes.clear()
-                self._targets.clear()
-            route = self.routes[topic] = self._find(topic)
+            route = self._find(topic)
+            if len(topic) <= CACHED_TOPIC_CHARS_MAX:
+                self._make_room(route.own_size)
+                self.routes[topic] = route
         return route
+
+    def _make_room(self, receivers: int) -> None:
+        """For what is about to be remembered of a topic, with so many receivers that no other topic shares."""
+        self._receivers_held += receivers
+        if len(self.routes) >= ROUTES_MAX or self._receivers_held > RECEIVERS_MAX:
+            self._forget_all()
+            self._receivers_held = receivers
+
+    def _forget_all(self) -> None:
+        self.routes.clear()
+        self._targets.clear()
+        self._receivers_held = 0
 
     def to_filter(self, topic_filter: str) -> "Iterable[Subscription]":
         """The subscriptions, but shared ones, to just this filter."""
@@ -202,18 +235,22 @@ class Subscriptions:
 
     def _forget(self, topic_filter: str) -> None:
         if is_wildcard(topic_filter):
-            self.routes.clear()
-            self._targets.clear()
-        else:
-            self.routes.pop(topic_filter, None)
-            self._targets.pop(topic_filter, None)
+            self._forget_all()
+            return
+        if (route := self.routes.pop(topic_filter, None)) is not None:
+            self._receivers_held -= route.own_size
+        if (targets := self._targets.pop(topic_filter, None)) is not None:
+            self._receivers_held -= len(targets)
 
     def targets(self, topic: str) -> list[Target]:
         """All receivers of a topic, with all that matters for messages that are no notifications."""
         targets = self._targets.get(topic)
         if targets is None:
-            self.route(topic)  # under its limit this one stays, too
-            targets = self._targets[topic] = [Target(them) for them in self._found(topic)[0].values()]
+            targets = [Target(them) for them in self._found(topic)[0].values()]
+            if len(topic) <= CACHED_TOPIC_CHARS_MAX:
+                self.route(topic)  # so that topics with targets are under the limit of routes, too
+                self._make_room(len(targets))
+                self._targets[topic] = targets
         return targets
 
     def _found(self, topic: str) -> "tuple[dict[Session, list[Subscription]], tuple[SharedGroup, ...]]":
@@ -228,12 +265,17 @@ class Subscriptions:
 
     def _find(self, topic: str) -> Route:
         matching, groups = self._found(topic)
-        alone = [them[0] for them in matching.values() if len(them) == 1 and not them[0].identifier]
+        alone: list[Subscription] = []
+        others: list[Target] = []
+        for them in matching.values():
+            if len(them) == 1 and not them[0].identifier:
+                alone.append(them[0])
+            else:
+                others.append(Target(them))
         plain = [it.session for it in alone]
         silent = [it.session for it in alone if it.no_local]
         special: tuple[Target, ...] = ()
-        if len(alone) < len(matching):
-            others = [Target(them) for session, them in matching.items() if session not in plain]
+        if others:
             plain += [it.session for it in others if not it.identifiers and it.own is None]
             silent += [it.session for it in others if not it.identifiers and it.own is None and it.no_local]
             special = tuple(it for it in others if it.identifiers or it.own is not None)

@@ -1,4 +1,5 @@
-"""Whether the text in an MQTT 5 packet is UTF-8, asked before the codec reads it: the codec panics where it is not.
+"""What must be known of an MQTT 5 packet's fields before the codec reads it: whether all text is UTF-8, as the codec
+panics where it is not, and whether there is a Payload Format Indicator, as the codec takes 0 for none.
 
 Walks the fields in the order in which the codec reads them. Where the packet is malformed in another way the walk ends:
 the codec will come no further either, and says so in its own words.
@@ -13,7 +14,10 @@ _FIXED = {1: (0x01, 0x17, 0x19, 0x24, 0x25, 0x28, 0x29, 0x2A), 2: (0x13, 0x21, 0
 _SIZES = {identifier: size for size, identifiers in _FIXED.items() for identifier in identifiers}
 _TEXTS = (0x03, 0x08, 0x12, 0x15, 0x1A, 0x1C, 0x1F)
 _BINARIES = (0x09, 0x16)
-_NUMBER, _PAIR = 0x0B, 0x26
+_NUMBER, _PAIR, _FORMAT = 0x0B, 0x26, 0x01
+_BEFORE_PROPERTIES = {
+    frames.CONNACK: 2, frames.SUBACK: 2, frames.UNSUBACK: 2, frames.DISCONNECT: 1, frames.AUTH: 1,
+}  # fmt: skip  # bytes; acknowledgements of a PUBLISH have 3
 WILL, USER_NAME = 0x04, 0x80  # flags of CONNECT
 
 
@@ -31,10 +35,21 @@ def check(frame: bytes) -> None:
         return
 
 
+def format_at(frame: bytes) -> int:
+    """Where the value of the Payload Format Indicator of a PUBLISH or a will is; 0 if there is none."""
+    walk = _Walk(frame)
+    try:
+        walk.packet()
+    except (_EndError, MalformedPacketError):
+        return 0
+    return walk.format_at
+
+
 class _Walk:
     def __init__(self, frame: bytes) -> None:
         self._data = frame
         self._at = 1
+        self.format_at = 0
 
     def packet(self) -> None:
         self._number()
@@ -52,7 +67,7 @@ class _Walk:
                 self._text()
                 self._skip(1 if kind == frames.SUBSCRIBE else 0)
         else:
-            self._skip(1 if kind in (frames.DISCONNECT, frames.AUTH) else 3)
+            self._skip(_BEFORE_PROPERTIES.get(kind, 3))
             self._properties()
 
     def _connect(self) -> None:
@@ -73,6 +88,8 @@ class _Walk:
         end = self._number() + self._at
         while self._at < min(end, len(self._data)):
             identifier = self._byte()
+            if identifier == _FORMAT:
+                self.format_at = self._at
             if identifier in _SIZES:
                 self._skip(_SIZES[identifier])
             else:

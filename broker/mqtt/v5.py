@@ -5,16 +5,27 @@ import struct
 import mqtt5
 
 from broker.errors import MalformedPacketError, ProtocolError
-from broker.mqtt import text
+from broker.mqtt import frames, text
 from broker.mqtt.frames import encoded_length
+from broker.values import FORMAT_0_GIVEN
 
+TYPES: dict[type, int] = {
+    mqtt5.ConnectPacket: frames.CONNECT, mqtt5.ConnAckPacket: frames.CONNACK, mqtt5.PublishPacket: frames.PUBLISH,
+    mqtt5.PubAckPacket: frames.PUBACK, mqtt5.PubRecPacket: frames.PUBREC, mqtt5.PubRelPacket: frames.PUBREL,
+    mqtt5.PubCompPacket: frames.PUBCOMP, mqtt5.SubscribePacket: frames.SUBSCRIBE, mqtt5.SubAckPacket: frames.SUBACK,
+    mqtt5.UnsubscribePacket: frames.UNSUBSCRIBE, mqtt5.UnsubAckPacket: frames.UNSUBACK,
+    mqtt5.PingReqPacket: frames.PINGREQ, mqtt5.PingRespPacket: frames.PINGRESP,
+    mqtt5.DisconnectPacket: frames.DISCONNECT, mqtt5.AuthPacket: frames.AUTH,
+}  # fmt: skip
 _SUBSCRIPTION_OPTIONS_RESERVED = 0xC0
+_FORMAT_0 = b"\x01\x00"  # a Payload Format Indicator of 0, or anything else
 
 
 def decode(frame: bytes) -> mqtt5.Packet:
     text.check(frame)
+    marked = _marked(frame)
     try:
-        packet, _ = mqtt5.read(memoryview(frame))
+        packet, _ = mqtt5.read(memoryview(marked))
     except (ValueError, IndexError, OverflowError) as error:
         message = str(error)
         kind = ProtocolError if "must be !=" in message or "Duplicate value" in message else MalformedPacketError
@@ -23,12 +34,29 @@ def decode(frame: bytes) -> mqtt5.Packet:
         if type(error).__name__ != "PanicException":
             raise
         raise MalformedPacketError("a packet at which the codec panics") from None
-    _check(packet, frame)
+    _check(packet, frame, marked is not frame)
     return packet
 
 
 def encode(packet: mqtt5.Packet) -> bytes:
-    return _connack(packet) if isinstance(packet, mqtt5.ConnAckPacket) else packet.write()
+    if isinstance(packet, mqtt5.ConnAckPacket):
+        return _connack(packet)
+    frame = packet.write()
+    if isinstance(packet, mqtt5.PublishPacket) and packet.payload_format_indicator == FORMAT_0_GIVEN:
+        return _with_format(frame, text.format_at(frame), 0)
+    return frame
+
+
+def _marked(frame: bytes) -> bytes:
+    """The frame with FORMAT_0_GIVEN as its Payload Format Indicator if that is 0, which the codec does not tell."""
+    if _FORMAT_0 not in frame or frame[0] >> 4 not in (frames.PUBLISH, frames.CONNECT):
+        return frame
+    at = text.format_at(frame)
+    return _with_format(frame, at, FORMAT_0_GIVEN) if at and frame[at] == 0 else frame
+
+
+def _with_format(frame: bytes, at: int, indicator: int) -> bytes:
+    return frame[:at] + bytes((indicator,)) + frame[at + 1 :]
 
 
 def _connack(packet: mqtt5.ConnAckPacket) -> bytes:
@@ -42,7 +70,8 @@ def _connack(packet: mqtt5.ConnAckPacket) -> bytes:
         properties += struct.pack(">BH", 0x22, packet.topic_alias_max)
     if packet.session_expiry_interval is not None:
         properties += struct.pack(">BI", 0x11, packet.session_expiry_interval)
-    for identifier, words in ((0x12, packet.assigned_client_id), (0x1F, packet.reason_str)):
+    texts = ((0x12, packet.assigned_client_id), (0x15, packet.authentication_method), (0x1F, packet.reason_str))
+    for identifier, words in texts:
         if words is not None:
             properties += struct.pack(">BH", identifier, len(words.encode())) + words.encode()
     if packet.server_keep_alive is not None:
@@ -57,12 +86,12 @@ def _connack(packet: mqtt5.ConnAckPacket) -> bytes:
     return b"\x20" + encoded_length(len(body)) + body
 
 
-def _check(packet: mqtt5.Packet, frame: bytes) -> None:
+def _check(packet: mqtt5.Packet, frame: bytes, is_marked: bool) -> None:
     texts: list[str] = []
     match packet:
         case mqtt5.PublishPacket():
             texts = [packet.topic, packet.response_topic or "", packet.content_type or ""]
-            _check_format(packet.payload_format_indicator)
+            _check_format(packet.payload_format_indicator, is_marked)
             _check_id(packet.packet_id)
         case mqtt5.SubscribePacket():
             texts = [topic_filter.pattern for topic_filter in packet.topic_filters]
@@ -72,14 +101,14 @@ def _check(packet: mqtt5.Packet, frame: bytes) -> None:
             texts = packet.patterns
             _check_filters(packet.packet_id, texts)
         case mqtt5.ConnectPacket():
-            texts = _check_connect(packet, frame)
+            texts = _check_connect(packet, frame, is_marked)
         case mqtt5.PubAckPacket() | mqtt5.PubRecPacket() | mqtt5.PubRelPacket() | mqtt5.PubCompPacket():
             _check_id(packet.packet_id)
     if any("\0" in words for words in texts):
         raise MalformedPacketError("text with a null character")
 
 
-def _check_connect(packet: mqtt5.ConnectPacket, frame: bytes) -> list[str]:
+def _check_connect(packet: mqtt5.ConnectPacket, frame: bytes, is_marked: bool) -> list[str]:
     flags = _connect_flags(frame)
     if flags & 1:
         raise MalformedPacketError("the reserved flag of CONNECT is set")
@@ -89,12 +118,12 @@ def _check_connect(packet: mqtt5.ConnectPacket, frame: bytes) -> list[str]:
         raise ProtocolError("authentication data without a method")
     if packet.will is None:
         return [packet.client_id, packet.username or ""]
-    _check_format(packet.will.payload_format_indicator)
+    _check_format(packet.will.payload_format_indicator, is_marked)
     return [packet.client_id, packet.username or "", packet.will.topic]
 
 
-def _check_format(indicator: int) -> None:
-    if indicator > 1:
+def _check_format(indicator: int, is_marked: bool) -> None:
+    if indicator > 1 and not is_marked:
         raise ProtocolError("a payload format indicator other than 0 and 1")
 
 

@@ -18,7 +18,7 @@ from broker.core.broker import Broker
 from broker.core.restore import restore
 from broker.core.store import StoreFullError
 from broker.log_record import Log
-from broker.runtime import uplink
+from broker.runtime import tls, uplink
 from broker.runtime.log_file import LogFile, TurnLog, complete
 from broker.runtime.server import Server
 from broker.runtime.settings import DISK, MEMORY, Settings, SettingsError, settings
@@ -29,11 +29,17 @@ GC_ALLOCATIONS = 50_000  # between two looks for garbage in circles, of which a 
 SHRINK_S, SHRINK_STEP_S = 2.0, 0.02  # between looks at unused space in the store, and between steps
 INPUT_BYTES = 4096  # read at once from a pipe that says nothing
 BACKLOG = 4096  # connections that may wait to be accepted: a crowd that reconnects after a restart
+SIGNALS = (signal.SIGTERM, signal.SIGINT)  # a broker ends on these
 
 
 def main(arguments: list[str]) -> int:
+    for number in SIGNALS:
+        signal.signal(number, _interrupt)  # until the event loop handles them
     try:
         wanted = settings(arguments)
+        if wanted.broker.users is None and not wanted.broker.allow_anonymous:
+            why = "allow_anonymous is false and there is no password_file"
+            print(f"brokerbed broker: no client can connect: {why}", file=sys.stderr, flush=True)
         with ExitStack() as ending:
             uvloop.run(_serve(wanted, ending))
     except (SettingsError, StoreError, uplink.LoopError) as error:
@@ -45,6 +51,17 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         pass
     return 0
+
+
+def _interrupt(*_: object) -> None:
+    """End a broker that is not listening yet. Further signals must not interrupt its clean-up."""
+    _ignore_signals()
+    raise KeyboardInterrupt
+
+
+def _ignore_signals() -> None:
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _open(wanted: Settings, log: Log | None) -> tuple[Broker, SqliteStore | None]:
@@ -116,22 +133,24 @@ def _begin(wanted: Settings, ending: ExitStack, log: Log | None) -> tuple[Server
     return server, store
 
 
-async def _listen(wanted: Settings, server: Server) -> tuple[asyncio.Server, str]:
-    """On all ports; and what is said of them."""
+async def _listen(wanted: Settings, server: Server) -> dict[str, asyncio.Server | tls.TlsListener]:
+    """Listen on all ports. The keys are the protocols spoken there."""
     loop = asyncio.get_running_loop()
-    listener = await loop.create_server(server.protocol, wanted.host, wanted.port, backlog=BACKLOG, ssl=wanted.tls)
-    told = f"mqtt {wanted.host}:{listener.sockets[0].getsockname()[1]}"
+    listeners: dict[str, asyncio.Server | tls.TlsListener] = {}
+    if wanted.tls is None:
+        listeners["mqtt"] = await loop.create_server(server.protocol, wanted.host, wanted.port, backlog=BACKLOG)
+    else:
+        listeners["mqtt"] = await tls.serve(server, wanted.host, wanted.port, wanted.tls, BACKLOG)
     if wanted.ws_port is not None:
         from broker.runtime import websocket  # aiohttp costs memory, and only some want it
 
-        runner = await websocket.serve(server, wanted.host, wanted.ws_port, wanted.broker.packet_bytes_max)
-        told += f", websocket {wanted.host}:{runner.addresses[0][1]}"
+        size_max = wanted.broker.packet_bytes_max
+        listeners["websocket"] = await websocket.serve(server, wanted.host, wanted.ws_port, size_max, BACKLOG)
     if wanted.metrics_port is not None:
         from broker.runtime import metrics
 
-        scraped = await metrics.serve(server.broker, wanted.host, wanted.metrics_port, server.now_ns)
-        told += f", metrics {wanted.host}:{scraped.sockets[0].getsockname()[1]}"
-    return listener, told
+        listeners["metrics"] = await metrics.serve(server.broker, wanted.host, wanted.metrics_port, server.now_ns)
+    return listeners
 
 
 def _stop_with_input(stop: asyncio.Event) -> None:
@@ -151,23 +170,29 @@ def _stop_with_input(stop: asyncio.Event) -> None:
     loop.add_reader(pipe, read)
 
 
+def _place(wanted: Settings) -> str:
+    """Where the broker stands in a tree."""
+    parent = "no parent" if wanted.parent is None else f"parent {wanted.parent[0]}:{wanted.parent[1]}"
+    return f"{parent}, {wanted.broker.routing} routing"
+
+
 async def _serve(wanted: Settings, ending: ExitStack) -> None:
-    loop = asyncio.get_running_loop()
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
     log = Log() if wanted.data else None
     server, store = _begin(wanted, ending, log)
-    listener, told = await _listen(wanted, server)
+    for number in SIGNALS:  # before anybody can connect
+        loop.add_signal_handler(number, stop.set)
+    listeners = await _listen(wanted, server)
     is_background = not wanted.broker.is_testbed  # else the server writes it
     log_file = LogFile(log, wanted.data) if is_background and log and wanted.data else None
     shrinking = asyncio.create_task(_shrink(store)) if store is not None else None
     writing = asyncio.create_task(log_file.run()) if log_file is not None else None
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     if wanted.broker.is_testbed:
         _stop_with_input(stop)
     gc.freeze()  # what is there now stays: the collector need not look at it again
     gc.set_threshold(GC_ALLOCATIONS, 50, 100)
-    print(f"brokerbed broker {wanted.broker.name}: {told}", flush=True)
+    addresses = (f"{name} {wanted.host}:{it.sockets[0].getsockname()[1]}" for name, it in listeners.items())
+    print(f"brokerbed broker {wanted.broker.name} ({_place(wanted)}): {', '.join(addresses)}", flush=True)
     linking = (
         asyncio.create_task(uplink.keep(server, *wanted.parent, wanted.parent_tls))
         if wanted.parent is not None
@@ -177,14 +202,18 @@ async def _serve(wanted: Settings, ending: ExitStack) -> None:
     await asyncio.wait({stopping, linking} if linking is not None else {stopping}, return_when=asyncio.FIRST_COMPLETED)
     if linking is not None:
         linking.cancel()
-    listener.close()
+    for listener in listeners.values():
+        listener.close()
     server.close()
-    await asyncio.sleep(0)
+    await server.closed()
     if shrinking is not None:
         shrinking.cancel()
     if writing is not None and log_file is not None:
         writing.cancel()
         await log_file.close()
+    for number in SIGNALS:
+        loop.remove_signal_handler(number)
+    _ignore_signals()  # they must not interrupt the clean-up
     if linking is not None and linking.done() and not linking.cancelled():
         linking.result()  # only a loop ends it
 

@@ -47,13 +47,10 @@ class _Seen:
 
     def __init__(self, broker: Broker) -> None:
         self.connected, self.offline = _Clients(), _Clients()
-        self.links = [it for it in [broker.overlay.parent] if it is not None]
+        self.links = [it for it in (broker.overlay.parent, *broker.links.values()) if it is not None]
         self._limits = max(1, broker.config.queue_messages_max), max(1, broker.config.queue_bytes_max)
         fullest_messages = fullest_bytes = 0
         for session in broker.sessions.values():
-            if session.link is not None:
-                self.links.append(session)
-                continue
             its = self.offline if session.connection is None else self.connected
             its.sessions += 1
             its.entries += len(session.subscriptions)
@@ -117,7 +114,7 @@ class BrokerCollector(Collector):
         yield dropped
         for metric, text, gauge in (
             ("brokerbed_connections", "open connections", len(broker.connections)),
-            ("brokerbed_sessions", "sessions, connected or not", len(broker.sessions)),
+            ("brokerbed_sessions", "sessions, connected or not", len(broker.sessions) + len(broker.links)),
             ("brokerbed_store_blocked", "1 while the store cannot be written", counters.store_blocked),
             ("brokerbed_retained_messages", "retained messages", len(broker.retained)),
             ("brokerbed_session_queue_messages", "messages that wait for their session", seen.messages),
@@ -184,7 +181,7 @@ class BrokerCollector(Collector):
         """0 if, and only if, there is nothing left to do; output that a connection does not take counts as one."""
         broker = self._broker
         unread = sum(1 for it in broker.connections if it.output or it.driver.get_write_buffer_size())
-        return broker.entering + seen.open + unread + len(broker.overlay.told)
+        return broker.entering + seen.open + unread + broker.overlay.at_parent.open
 
 
 async def serve(broker: Broker, host: str, port: int, now_ns: Callable[[], int]) -> asyncio.Server:

@@ -3,13 +3,14 @@
 import asyncio
 import sys
 import time
-from typing import cast
+from typing import Any, cast
 
 from broker.core import persist
 from broker.core.broker import Broker
 from broker.core.connection import Connection
 from broker.core.persist import Row
 from broker.core.store import Store, StoreFullError
+from broker.runtime.addresses import is_loopback
 from broker.runtime.log_file import TurnLog
 from broker.values import NS_PER_S
 
@@ -17,6 +18,8 @@ OUTPUT_BYTES_MAX = 8 * 2**20  # buffered for one connection that does not read; 
 OUTPUT_BYTES_LOW = 1 * 2**20  # it counts as reading again below this
 STORE_RETRY_S = 0.5
 CLOSE_S_MAX = 5.0  # for the last words to a client that is being disconnected
+SHUTDOWN_S_MAX = 2.0  # for clients to read their last packets; the local ground kills a broker that takes over 5 s
+SHUTDOWN_POLL_S = 0.01  # how often we check whether all clients are gone
 
 
 class Server:
@@ -42,6 +45,14 @@ class Server:
 
     def now_ns(self) -> int:
         return time.monotonic_ns() + self._offset_ns
+
+    def opened(self, driver: object, address: Any, name: str | None = None) -> Connection:
+        """A connection of the core, to an address as sockets have it; `name`: what the other end is called instead."""
+        peer = name or (f"{address[0]}:{address[1]}" if address else "")
+        is_local = bool(address) and is_loopback(address[0])
+        connection = self.broker.opened(self.now_ns(), peer=peer, is_local=is_local)
+        connection.driver = driver
+        return connection
 
     def protocol(self) -> "Wire":
         return Wire(self)
@@ -104,18 +115,18 @@ class Server:
         if self._log is not None:
             self._log.write()
         if broker.dirty:
-            for connection in broker.dirty:
-                output = connection.output
+            dirty, broker.dirty = broker.dirty, []
+            for connection in dirty:
+                # Detach the output before writing it, because write may call back into the protocol.
+                output, connection.output = connection.output, []
                 connection.is_dirty = False
                 if not (connection.is_closing and connection.driver.is_closing()):  # its last words are written
                     connection.driver.write(output[0] if len(output) == 1 else b"".join(output))
-                output.clear()
-            broker.dirty.clear()
         if broker.ending:
-            for connection in broker.ending:
+            ending, broker.ending = broker.ending, []
+            for connection in ending:
                 connection.driver.close()
                 self._loop.call_later(CLOSE_S_MAX, connection.driver.abort)
-            broker.ending.clear()
 
     def _set_timer(self, deadline_ns: int) -> None:
         if self._timer is not None:
@@ -130,6 +141,7 @@ class Server:
             self.flush()
 
     def close(self) -> None:
+        """Say goodbye to everybody."""
         if self._timer is not None:
             self._timer.cancel()
         self.broker.shut_down()
@@ -138,31 +150,46 @@ class Server:
             self._commit()
         self.flush()
 
+    async def closed(self) -> None:
+        """Wait until all connections have ended, and abort those that take too long."""
+        end_s = self._loop.time() + SHUTDOWN_S_MAX
+        while self.broker.connections and self._loop.time() < end_s:  # noqa: ASYNC110 - the core signals no events
+            await asyncio.sleep(SHUTDOWN_POLL_S)
+        for connection in self.broker.connections:
+            connection.driver.abort()
+        await asyncio.sleep(SHUTDOWN_POLL_S)  # changes made by the last connections to end are stored
+
 
 class Wire(asyncio.Protocol):
     """One TCP connection, from a client or to our parent."""
 
-    __slots__ = ("_connection", "_parent", "_server", "gone")
+    __slots__ = ("_connection", "_is_paused", "_parent", "_server", "gone")
 
     def __init__(self, server: Server, parent: str | None = None) -> None:
         self._server = server
         self._parent = parent  # host:port of our parent, if this is the link to it
         self._connection: Connection | None = None
+        self._is_paused = False  # the transport's write buffer is above its high-water mark
         self.gone = asyncio.Event() if parent is not None else None
+
+    def open(self, driver: object, address: Any) -> Connection:
+        """Register the connection with the core. The server writes to it and closes it through `driver`."""
+        self._connection = self._server.opened(driver, address, self._parent)
+        self._server.flush()
+        return self._connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         wire = cast("asyncio.Transport", transport)
         wire.set_write_buffer_limits(high=OUTPUT_BYTES_MAX, low=OUTPUT_BYTES_LOW)
-        address = wire.get_extra_info("peername")
-        peer = self._parent or (f"{address[0]}:{address[1]}" if address else "")
-        connection = self._server.broker.opened(self._server.now_ns(), peer=peer)
-        connection.driver = wire
-        self._connection = connection
-        if self._parent is not None:
-            self._server.broker.overlay.dialled(connection)
+        if self._connection is not None:  # it was opened before the TLS handshake
+            self._connection.driver = wire
+        else:
+            connection = self.open(wire, wire.get_extra_info("peername"))
+            if self._parent is not None:
+                self._server.broker.overlay.dialled(connection)
+                self._server.flush()
         if self._server.store_problem is not None:
             wire.pause_reading()
-        self._server.flush()
 
     def data_received(self, data: bytes) -> None:
         server = self._server
@@ -171,15 +198,20 @@ class Wire(asyncio.Protocol):
         server.flush()
 
     def pause_writing(self) -> None:
-        self._writable(False)
+        """The transport calls this from within `write`, so we must not write from here."""
+        assert self._connection is not None
+        self._is_paused = True
+        self._server.broker.writable(self._connection, False, self._server.now_ns())
 
     def resume_writing(self) -> None:
-        self._writable(True)
+        self._is_paused = False
+        asyncio.get_running_loop().call_soon(self._resume)  # a transport may call this from within `write`
 
-    def _writable(self, is_writable: bool) -> None:
+    def _resume(self) -> None:
         assert self._connection is not None
-        self._server.broker.writable(self._connection, is_writable, self._server.now_ns())
-        self._server.flush()
+        if not self._is_paused and not self._connection.is_closing:
+            self._server.broker.writable(self._connection, True, self._server.now_ns())
+            self._server.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
         del error

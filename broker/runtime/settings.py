@@ -1,7 +1,6 @@
 """The options and the configuration file (TOML) of one broker, checked and made into what the server needs."""
 
 import argparse
-import ipaddress
 import json
 import random
 import re
@@ -15,8 +14,10 @@ from typing import Any, NoReturn
 
 from broker.config import BrokerConfig, Demand
 from broker.core.access import AccessError, parse_access, parse_users
+from broker.core.link_proof import SECRET_BYTES_MIN
 from broker.laws import LAWS, sampler
 from broker.routing.registry import STRATEGIES
+from broker.runtime.addresses import is_loopback
 from broker.values import NS_PER_S
 
 _NOT_LIMITS = (
@@ -24,6 +25,8 @@ _NOT_LIMITS = (
     "incarnation",
     "parent_user",
     "parent_password",
+    "parent_is_foreign",
+    "link_secret",
     "routing",
     "id_token",
     "is_testbed",
@@ -38,9 +41,10 @@ _NOT_LIMITS = (
 LIMITS = {field.name: field for field in fields(BrokerConfig) if field.name not in _NOT_LIMITS}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # as in scenarios
 KEYS = (
-    "allow_anonymous", "password_file", "access_file", "tls_cert", "tls_key", "testbed", "limits", "service", "parent",
+    "allow_anonymous", "password_file", "access_file", "link_secret_file", "tls_cert", "tls_key", "testbed", "limits",
+    "service", "parent",
 )  # fmt: skip
-PARENT_KEYS = {"name", "user", "password_file", "tls_ca"}
+PARENT_KEYS = {"name", "user", "password_file", "tls_ca", "foreign"}
 MEMORY, PROCESS, DISK = DURABILITIES = ("memory", "process", "disk")
 LIFE_FILE = "broker.json"
 
@@ -79,7 +83,12 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default %(default)s)")
     options.add_argument("--name", metavar="B", help="of this broker in the tree (default random, kept in --data)")
     options.add_argument("--parent", metavar="HOST:PORT", help="the broker above this one in the tree")
-    options.add_argument("--routing", choices=sorted(STRATEGIES), default="identity", help="default %(default)s")
+    options.add_argument(
+        "--routing",
+        choices=sorted(STRATEGIES),
+        default="identity",
+        help="how subscriptions travel to the parent (default %(default)s)",
+    )
     options.add_argument("--config", type=Path, metavar="FILE", help="more settings, see docs/broker.md")
     options.add_argument("--data", type=Path, metavar="DIR", help="keep durable state and message log in this folder")
     options.add_argument(
@@ -114,6 +123,8 @@ def settings(arguments: list[str]) -> Settings:
         incarnation=incarnation,
         parent_user=user,
         parent_password=password,
+        parent_is_foreign=given.get("parent", {}).get("foreign", False),
+        link_secret=_link_secret(options.config, folder, given.get("link_secret_file")),
         routing=options.routing,
         id_token=secrets.token_hex(16),
         users=users,
@@ -168,10 +179,22 @@ def _parent_login(file: Path, folder: Path, given: Any) -> tuple[str | None, str
     """With which user name and password the link introduces itself."""
     if not isinstance(given, dict) or not set(given) <= PARENT_KEYS or ("password_file" in given) > ("user" in given):
         raise SettingsError(f'{file}: parent: like {{user = "leaf", password_file = "leaf.password"}}, not {given}')
+    if not isinstance(given.get("foreign", False), bool):
+        raise SettingsError(f"{file}: parent: foreign must be true or false, not {given['foreign']!r}")
     if not NAME.fullmatch(str(given.get("name", "parent"))):
         raise SettingsError(f"{file}: parent: name: a broker's name, not {given['name']!r}")
     password = _text(folder, given["password_file"]).strip("\r\n") if "password_file" in given else None
     return given.get("user"), password
+
+
+def _link_secret(file: Path, folder: Path, name: str | None) -> bytes | None:
+    """What the brokers of a tree have in common, and nobody else knows."""
+    if name is None:
+        return None
+    secret = _text(folder, name).strip().encode()
+    if len(secret) < SECRET_BYTES_MIN:
+        raise SettingsError(f"{file}: link_secret_file: {name} must hold at least {SECRET_BYTES_MIN} characters")
+    return secret
 
 
 def _parent(text: str) -> tuple[str, int]:
@@ -203,20 +226,11 @@ def _anonymous(options: argparse.Namespace, wanted: bool | None, has_users: bool
         return bool(wanted)
     if has_users:
         return False
-    if _is_loopback(options.host):
+    if is_loopback(options.host):
         return True
     raise SettingsError(
         f"on {options.host} anybody could connect: give a password_file, or allow_anonymous = true, in --config FILE"
     )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _limits(file: Path, given: dict[str, Any]) -> dict[str, Any]:

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
+from broker.core import persist
 from broker.core.persist import Row
 from broker.core.store import StoreFullError
 
 FILE = "store.sqlite"
 PARTS = ("", "-wal", "-journal", "-shm")  # what may lie beside it
 APPLICATION_ID = 0x62726264  # "brbd": this file is ours
-VERSION = 2  # of the rows and their meaning; see MIGRATIONS. 2: there may be the row of the message log
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: lambda _: None}  # from version n to n + 1
+VERSION = 3  # of the rows and their meaning; see MIGRATIONS
 MARSHAL = 2  # version of the encoding, which every Python reads
 CRC_OF_WHOLE = 0x2144DF1C  # the CRC-32 of anything that ends with its own CRC-32
 SPARE_PAGES_MAX = 1000  # unused, before the file is made smaller
@@ -113,21 +113,16 @@ class SqliteStore:
         return next((row for _, row in self._read("SELECT key, value FROM rows WHERE key = ?", key)), None)
 
     def _read(self, query: str, *values: int) -> Iterator[tuple[int, Row]]:
-        loads, crc32 = marshal.loads, zlib.crc32
         for key, value in self._rows.execute(query, values):
-            if not isinstance(value, bytes) or crc32(value, (key ^ key >> 32) & 0xFFFF_FFFF) != CRC_OF_WHOLE:
-                raise sqlite3.DatabaseError(f"row {key} is damaged")
-            yield key, loads(value)  # what follows is ignored
+            yield key, _decoded(key, value)
 
     def commit(self, rows: list[tuple[int, Row | None]]) -> None:
-        dumps, crc32 = marshal.dumps, zlib.crc32
         changed, removed = [], []
         for key, row in dict(rows).items():  # the last word on a key counts
             if row is None:
                 removed.append((key,))
             else:
-                data = dumps(row, MARSHAL)
-                changed.append((key, data + crc32(data, (key ^ key >> 32) & 0xFFFF_FFFF).to_bytes(4, "little")))
+                changed.append((key, _encoded(key, row)))
         try:
             self._rows.execute("BEGIN IMMEDIATE")
             if changed:
@@ -161,6 +156,40 @@ class SqliteStore:
 
     def close(self) -> None:
         self._rows.close()
+
+
+def _encoded(key: int, row: Row) -> bytes:
+    data = marshal.dumps(row, MARSHAL)
+    return data + zlib.crc32(data, (key ^ key >> 32) & 0xFFFF_FFFF).to_bytes(4, "little")
+
+
+def _decoded(key: int, value: object) -> Row:
+    if not isinstance(value, bytes) or zlib.crc32(value, (key ^ key >> 32) & 0xFFFF_FFFF) != CRC_OF_WHOLE:
+        raise sqlite3.DatabaseError(f"row {key} is damaged")
+    row: Row = marshal.loads(value)  # noqa: S302  # it ignores what follows, and the checksum is ours
+    return row
+
+
+def _give_sessions_users(rows: sqlite3.Connection) -> None:
+    """To version 3: sessions belong to users, and links tell copies by packet ids instead of by marks.
+
+    Nobody knows any more to whom the sessions of version 2 belonged, so they are nobody's: a broker that tells users
+    apart gives them to no user.
+    """
+    rows.execute("DELETE FROM rows WHERE key BETWEEN ? AND ?", (persist.RECEIVED_ID, persist.RECEIVED - 1))
+    sessions = rows.execute(
+        "SELECT key, value FROM rows WHERE key BETWEEN ? AND ?", (persist.SESSION, persist.SUBSCRIPTION - 1)
+    )
+    for key, value in sessions.fetchall():
+        client_id, expiry_s, expires_at_ns, link = _decoded(key, value)
+        row = (client_id, expiry_s, expires_at_ns, None if link is None else (*link, 1), None)
+        rows.execute("UPDATE rows SET value = ? WHERE key = ?", (_encoded(key, row), key))
+
+
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {  # from version n to n + 1
+    1: lambda _: None,  # to 2: there may be the row of the message log
+    2: _give_sessions_users,
+}
 
 
 def is_damage(error: Exception) -> bool:

@@ -1,6 +1,10 @@
-"""The link to the parent: dialled, dialled again when it breaks, given up only when the tree has a loop."""
+"""The link to the parent: dialled, dialled again when it breaks, given up only when the tree has a loop.
+
+What keeps the link from being made is said on stderr at once, and again from time to time while it lasts.
+"""
 
 import asyncio
+import os
 import ssl
 import sys
 
@@ -8,33 +12,83 @@ from broker.runtime.server import Server, Wire
 
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 2.0
 CONNECT_S_MAX = 5.0
+REPEAT_S = 60.0  # between two reports of the same problem
+ACCEPTED_POLL_S = 0.05  # how often we check whether the parent has accepted the link
 
 
 class LoopError(Exception):
     """A broker is among its own ancestors."""
 
 
+class LinkReport:
+    """Says on stderr why there is no link to the parent, and when there is one after all."""
+
+    def __init__(self) -> None:
+        self._reported_s: dict[str, float] = {}  # problem -> when it was last reported; empty while there is a link
+
+    @property
+    def has_problems(self) -> bool:
+        return bool(self._reported_s)
+
+    def problem(self, text: str, now_s: float) -> None:
+        if text not in self._reported_s or now_s - self._reported_s[text] >= REPEAT_S:
+            self._reported_s[text] = now_s
+            self._say(f"{text}; trying again")
+
+    def linked(self, parent: str) -> None:
+        self._reported_s.clear()
+        self._say(f"the parent at {parent} has accepted the link")
+
+    @staticmethod
+    def _say(text: str) -> None:
+        print(f"brokerbed broker: {text}", file=sys.stderr, flush=True)
+
+
 async def keep(server: Server, host: str, port: int, tls: ssl.SSLContext | None) -> None:
     """Runs until it is cancelled, or raises LoopError."""
+    loop, parent = asyncio.get_running_loop(), f"{host}:{port}"
+    overlay, report = server.broker.overlay, LinkReport()
     backoff_s = BACKOFF_S_MIN
-    told: str | None = None  # the refusal that was reported last
-    overlay = server.broker.overlay
     while True:
-        loop = asyncio.get_running_loop()
-        dialling = loop.create_connection(lambda: Wire(server, f"{host}:{port}"), host, port, ssl=tls)
+        dialling = loop.create_connection(lambda: Wire(server, parent), host, port, ssl=tls)
+        problem = None
         try:
             _, wire = await asyncio.wait_for(dialling, CONNECT_S_MAX)
-        except (OSError, TimeoutError):
-            pass
+        except (OSError, TimeoutError) as error:
+            # In an experiment a parent may be away because of a fault, which the orchestrator knows by itself.
+            if not server.broker.config.is_testbed:
+                problem = f"the parent at {parent} cannot be reached ({_cause(error)})"
         else:
-            assert wire.gone is not None
-            await wire.gone.wait()
+            await _until_gone(wire, server, report, parent)
             if overlay.loop is not None:
                 raise LoopError(overlay.loop)
-            if overlay.refusal is not None and overlay.refusal != told:
-                print(f"brokerbed broker: {overlay.refusal}; trying on", file=sys.stderr, flush=True)
-            told = overlay.refusal
-            if overlay.refusal is None:
+            if overlay.introduction.is_accepted:
                 backoff_s = BACKOFF_S_MIN
+            elif overlay.introduction.refusal is not None or not server.broker.config.is_testbed:
+                unanswered = f"the parent at {parent} ended the connection before it answered"
+                problem = overlay.introduction.refusal or unanswered
+        if problem is not None:
+            report.problem(problem, loop.time())
         await asyncio.sleep(backoff_s)
         backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
+
+
+async def _until_gone(wire: Wire, server: Server, report: LinkReport, parent: str) -> None:
+    assert wire.gone is not None
+    gone = asyncio.ensure_future(wire.gone.wait())
+    try:
+        while report.has_problems and not gone.done():
+            if server.broker.overlay.introduction.is_accepted:
+                report.linked(parent)
+            await asyncio.wait([gone], timeout=ACCEPTED_POLL_S)
+        await gone
+    finally:
+        gone.cancel()
+
+
+def _cause(error: OSError | TimeoutError) -> str:
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return f"no answer within {CONNECT_S_MAX:.0f} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not valid: {error.verify_message}"
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)

@@ -1,41 +1,50 @@
 """MQTT over WebSockets (section 6), for browsers: the same core connections, carried by aiohttp."""
 
 import asyncio
+from contextlib import suppress
 
 from aiohttp import WSMsgType, web
 
-from broker.core.connection import Connection
-from broker.runtime.server import OUTPUT_BYTES_LOW, OUTPUT_BYTES_MAX, Server
+from broker.runtime.server import CLOSE_S_MAX, OUTPUT_BYTES_LOW, OUTPUT_BYTES_MAX, Server
+
+NO_UPGRADE = "This port speaks MQTT over WebSockets only.\n"
 
 
 class _WebSocket:
-    """What the server writes to: collects output, which a task of its own sends."""
+    """The driver of one connection to the WebSocket port, from TCP accept to the end.
 
-    def __init__(self, server: Server, peer: str) -> None:
+    It collects output, which a task sends once the HTTP connection has been upgraded.
+    """
+
+    def __init__(self, server: Server, transport: asyncio.Transport) -> None:
         self._server = server
+        self._transport = transport
         self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
+        self._unsent_bytes = 0  # what is waiting plus what is being sent
         self._wake = asyncio.Event()
         self._is_closing = False
+        self._sending: asyncio.Task[None] | None = None
         self.may_read = asyncio.Event()
         if server.store_problem is None:
             self.may_read.set()
-        self.connection: Connection = server.broker.opened(server.now_ns(), peer=peer)
-        self.connection.driver = self
+        self.connection = server.opened(self, transport.get_extra_info("peername"))
 
     def write(self, data: bytes) -> None:
         self._waiting.append(data)
-        self._waiting_bytes += len(data)
+        self._unsent_bytes += len(data)
         self._wake.set()
-        if self._waiting_bytes > OUTPUT_BYTES_MAX and not self.connection.is_blocked:
+        if self._unsent_bytes > OUTPUT_BYTES_MAX and not self.connection.is_blocked:
             self._server.broker.writable(self.connection, False, self._server.now_ns())
 
     def get_write_buffer_size(self) -> int:
-        return self._waiting_bytes
+        return self._unsent_bytes or self._transport.get_write_buffer_size()
 
     def close(self) -> None:
+        """Close the connection once everything is sent."""
         self._is_closing = True
         self._wake.set()
+        if self._sending is None:
+            self._transport.close()
 
     def pause_reading(self) -> None:
         self.may_read.clear()
@@ -47,47 +56,89 @@ class _WebSocket:
         return self._is_closing
 
     def abort(self) -> None:
+        """End the connection now, even if the peer does not read."""
+        self._is_closing = True
         self._waiting.clear()
-        self.close()
+        self.may_read.set()  # a handler that waits for this can see that the connection has ended
+        self._transport.abort()
+        if self._sending is not None:
+            self._sending.cancel()
 
-    async def send(self, socket: web.WebSocketResponse) -> None:
+    def begin(self, socket: web.WebSocketResponse) -> None:
+        self._sending = asyncio.create_task(self._send(socket))
+
+    async def _send(self, socket: web.WebSocketResponse) -> None:
         while not self._is_closing or self._waiting:
             await self._wake.wait()
             self._wake.clear()
-            data, self._waiting, self._waiting_bytes = b"".join(self._waiting), [], 0
+            data, self._waiting = b"".join(self._waiting), []
             if data:
                 await socket.send_bytes(data)
-            if self.connection.is_blocked and self._waiting_bytes < OUTPUT_BYTES_LOW:
+            self._unsent_bytes -= len(data)
+            if self.connection.is_blocked and self._unsent_bytes < OUTPUT_BYTES_LOW:
                 self._server.broker.writable(self.connection, True, self._server.now_ns())
                 self._server.flush()
         await socket.close()
 
+    async def finish(self) -> None:
+        """Close the connection and wait until it is closed. A peer that does not read is given CLOSE_S_MAX."""
+        self.close()
+        if self._sending is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.gather(self._sending, return_exceptions=True), CLOSE_S_MAX)
+            self.abort()
 
-async def serve(server: Server, host: str, port: int, packet_bytes_max: int) -> web.AppRunner:
-    async def handle(request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse(protocols=("mqtt", "mqttv3.1"), max_msg_size=packet_bytes_max, compress=False)
+
+class _HttpServer(web.Server):
+    """Registers every TCP connection with the core at once, so that limits and the time for CONNECT apply to it."""
+
+    def __init__(self, server: Server, packet_bytes_max: int) -> None:
+        super().__init__(self._handle, access_log=None)
+        self._server = server
+        self._packet_bytes_max = packet_bytes_max
+        self._wires: dict[web.RequestHandler, _WebSocket] = {}  # by aiohttp's protocol object
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        self._wires[handler] = _WebSocket(self._server, transport)
+        asyncio.get_running_loop().call_soon(self._server.flush)  # aiohttp fails if we close the transport here
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        wire = self._wires.pop(handler, None)
+        if wire is not None:
+            self._lost(wire)
+
+    def _lost(self, wire: _WebSocket) -> None:
+        self._server.broker.lost(wire.connection, self._server.now_ns())
+        self._server.flush()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        socket = web.WebSocketResponse(
+            protocols=("mqtt", "mqttv3.1"), max_msg_size=self._packet_bytes_max, compress=False
+        )
+        wire = self._wires.get(request.protocol)
+        if wire is None or not socket.can_prepare(request):
+            answer = web.Response(status=426, headers={"Upgrade": "websocket"}, text=NO_UPGRADE)
+            answer.force_close()
+            return answer
         await socket.prepare(request)
-        wire = _WebSocket(server, request.remote or "")
-        sending = asyncio.create_task(wire.send(socket))
+        wire.begin(socket)
         try:
             async for message in socket:
                 if message.type is not WSMsgType.BINARY:
                     break  # [MQTT-6.0.0-1]
                 await wire.may_read.wait()
-                server.broker.received(wire.connection, message.data, server.now_ns())
-                server.flush()
+                self._server.broker.received(wire.connection, message.data, self._server.now_ns())
+                self._server.flush()
         except (OSError, asyncio.CancelledError):
             pass
         finally:
-            server.broker.lost(wire.connection, server.now_ns())
-            server.flush()
-            wire.close()
-            await asyncio.gather(sending, return_exceptions=True)
+            self._lost(wire)
+            await wire.finish()
         return socket
 
-    application = web.Application()
-    application.router.add_get("/{path:.*}", handle)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, host, port).start()
-    return runner
+
+async def serve(server: Server, host: str, port: int, packet_bytes_max: int, backlog: int) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(_HttpServer(server, packet_bytes_max), host, port, backlog=backlog)

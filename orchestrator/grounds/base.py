@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from orchestrator.grounds.clocks import Clocks
 from orchestrator.scenario import Scenario
 
 Progress = Callable[[float], None]  # the part that is done, 0 to 1
@@ -41,6 +42,7 @@ class Played:
     has_begun: bool = True  # model time has; what was logged before has no place in the log
     start_ns: int | None = None
     until_ns: int | None = None
+    clocks: Clocks = field(default_factory=Clocks)  # of brokers on other machines
     notes: dict[str, Any] = field(default_factory=dict)  # for run.json
     warnings: list[str] = field(default_factory=list)  # why its figures may be wrong
 

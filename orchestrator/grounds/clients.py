@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from clients.process import MISSING
 from orchestrator.grounds.attached import Attached
 from orchestrator.grounds.base import GroundError
 from orchestrator.grounds.processes import Said, how_it_ended
@@ -65,6 +66,13 @@ class ClientProcess:
         assert self.process.stdin is not None
         self._is_ended = True
         self.process.stdin.close()
+
+    async def ended(self) -> None:
+        """Raises GroundError if it could not write its log."""
+        code = await self.process.wait()
+        if code:
+            await self.said.over()
+            raise GroundError(f"{self.name} failed ({how_it_ended(code)}){self.said.last}", is_missing=code == MISSING)
 
 
 @dataclass

@@ -16,6 +16,12 @@ from orchestrator.grounds.processes import KEPT_LINES, Said
 from orchestrator.grounds.relay import Relay
 
 PORT, METRICS_PORT = 1883, 9100
+FAILURES = {  # of a helper
+    "cut": "the link of {} to its parent could not be cut",
+    "repair": "the link of {} to its parent could not be repaired",
+    "settle": "it is unknown whether the links of {} carry data again",
+}
+DEAD = ("exited", "dead")  # as the engine calls it
 Address = tuple[str, int]
 Ports = dict[str, Address]  # of a container, and where they are published
 
@@ -41,10 +47,20 @@ class DockerHost:
         self._status = ""  # as the engine said after the last thing that was done
         self._is_ready = False
         self._doing: asyncio.Task[None] | None = None
+        self._getting_ready: asyncio.Task[None] | None = None
+        self._looking = asyncio.Lock()
 
     @property
     def serving(self) -> int:
         return int(self._is_ready and self._status == "running")
+
+    @property
+    def is_dead(self) -> bool:
+        return not self.is_up and self._status in DEAD
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.is_dead or (self.is_paused and self._status == "paused")
 
     def start(self) -> None:
         self.is_up = True
@@ -53,12 +69,12 @@ class DockerHost:
 
     def crash(self) -> None:
         self.is_up = False
-        self.is_paused = False
-        self._do(lambda: self._act("kill", "exited"))
+        self._is_ready = False
+        self._do(self._kill)
 
     def pause(self, is_paused: bool) -> None:
         self.is_paused = is_paused
-        self._do(lambda: self._act("pause", "paused") if is_paused else self._act("unpause", "running"))
+        self._do(self._pause)
 
     def _do(self, action: Callable[[], Any]) -> None:
         """One thing after the other."""
@@ -75,35 +91,66 @@ class DockerHost:
         self._doing = asyncio.create_task(act())
 
     async def done(self) -> None:
+        """What was last asked for has happened: it serves, is stopped, or is gone."""
         if self._doing is not None:
             await self._doing
+        if self._getting_ready is not None and self.is_up and not self.is_paused:
+            await self._getting_ready
 
-    async def _act(self, verb: str, becomes: str) -> None:
+    async def _kill(self) -> None:
         assert self.container is not None
-        with suppress(GroundError):  # it may be in that state already
+        await end_all([] if self._getting_ready is None else [self._getting_ready])
+        self._getting_ready = None
+        if await self._look_at() not in DEAD:
+            await self._act("kill", *DEAD)
+
+    async def _pause(self) -> None:
+        """The container is paused if it is to be and runs; a dead one has nothing to pause."""
+        status = await self._look_at()
+        if self.is_paused and status == "running":
+            await self._act("pause", "paused", *DEAD)
+        elif not self.is_paused and status == "paused":
+            await self._act("unpause", "running", *DEAD)
+
+    async def _act(self, verb: str, *becomes: str) -> None:
+        assert self.container is not None
+        with suppress(GroundError):  # it may have ended by itself
             await self._engine.do(getattr(self.container, verb))
         end_s = time.monotonic() + READY_S_MAX
-        while await self._look_at() != becomes and time.monotonic() < end_s:  # noqa: ASYNC110
+        while await self._look_at() not in becomes and time.monotonic() < end_s:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
     async def _look_at(self) -> str:
         assert self.container is not None
-        await self._engine.do(self.container.reload)
-        self._status = str(self.container.status)
+        async with self._looking:  # so that an answer never replaces a newer one
+            await self._engine.do(self.container.reload)
+            self._status = str(self.container.status)
         return self._status
 
     async def _start(self) -> None:
         assert self.container is not None
         await self._engine.do(self.container.start)
+        self._getting_ready = asyncio.create_task(self._until_ready())  # meanwhile it can be paused, or killed
+        cut = [it for it in self.links if it.is_cut and it.relay is None]
+        if cut:
+            await self._act("pause", "paused", *DEAD)  # so that it does not connect before its link is cut
         for link in self.links:
             await link.apply()
-        end_s = time.monotonic() + READY_S_MAX
+        if cut and not self.is_paused:
+            await self._act("unpause", "running", *DEAD)
+
+    async def _until_ready(self) -> None:
+        """The time that it is paused for does not count."""
+        left_s, before_s = READY_S_MAX, time.monotonic()
         while (state := await watch.look(self.metrics)) is None:
-            if await self._look_at() == "exited" or time.monotonic() > end_s:
+            left_s -= 0 if self.is_paused else time.monotonic() - before_s
+            before_s = time.monotonic()
+            if await self._look_at() == "exited" or left_s < 0:
                 raise GroundError(f"broker {self.name} did not start{await self._last()}")
             await asyncio.sleep(0.05)
         self.state = state
         await self._look_at()
+        self.changed_s = asyncio.get_running_loop().time()
         self._is_ready = True
 
     async def listen(self) -> None:
@@ -118,11 +165,12 @@ class DockerHost:
         return self.said.last
 
     def check(self) -> None:
-        if self._doing is not None and self._doing.done() and not self._doing.cancelled():
-            self._doing.result()
+        for task in (self._doing, self._getting_ready):
+            if task is not None and task.done() and not task.cancelled():
+                task.result()
 
     async def end(self) -> None:
-        await end_all([] if self._doing is None else [self._doing])
+        await end_all([it for it in (self._doing, self._getting_ready) if it is not None])
 
     async def look(self) -> None:
         if self.serving:
@@ -130,7 +178,7 @@ class DockerHost:
 
     async def buried(self) -> None:
         """Raises GroundError if it is dead and nobody killed it."""
-        if await self._look_at() in ("exited", "dead"):
+        if await self._look_at() in DEAD:
             await self.died()
 
     async def died(self) -> None:
@@ -143,13 +191,17 @@ class DockerHost:
 class DockerLink:
     """Between a broker and its parent: cut in the child's network, or by the relay of a slow or narrow link."""
 
-    def __init__(self, helper: "Helper", child: DockerHost, parent: DockerHost, address: Address) -> None:
-        """`address` is the parent's, as the child sees it."""
+    def __init__(
+        self, helper: "Helper", parents_helper: "Helper", child: DockerHost, parent: DockerHost, address: Address
+    ) -> None:
+        """The helpers are for the networks of the child and of the parent; `address` is the parent's, as the child
+        sees it."""
         self.child = child
         self.parent = parent
         self.address = address
         self.relay: Relay | None = None
         self._helper = helper
+        self._parents_helper = parents_helper
         self._held: set[str] = set()  # as it is to be
         self._applied: set[str] = set()  # as it is
         self._is_shut = False  # a probe saw that no connection can be made
@@ -181,7 +233,7 @@ class DockerLink:
     def is_held(self, way: str) -> bool:
         if self.relay is not None:
             return self.relay.is_held(way)
-        return way in self._applied and self._is_shut
+        return (way in self._applied and self._is_shut) or (way in self._held and self.child.is_dead)
 
     def _change(self, held: set[str]) -> None:
         self._changed_s = asyncio.get_running_loop().time()
@@ -217,6 +269,8 @@ class DockerLink:
             for verb, ways in (("cut", self._held - self._applied), ("repair", self._applied - self._held)):
                 if ways:
                     said = await self._helper.run(self.child, verb, self.address, *sorted(ways))
+                    if verb == "repair":  # the parent may have something to send, too
+                        await self._parents_helper.run(self.parent, "settle", (self.child.ip, PORT))
                     if said:
                         self._is_shut = said == "shut"
                         self._applied = self._applied | ways if verb == "cut" else self._applied - ways
@@ -231,18 +285,18 @@ class Helper:
         self._tag = tag
         self._labels = labels
 
-    async def run(self, child: DockerHost, verb: str, address: Address, *ways: str) -> str:
-        """open or shut; nothing if the child is not there, whose network then is not there either."""
-        assert child.container is not None
+    async def run(self, host: DockerHost, verb: str, address: Address, *ways: str) -> str:
+        """open or shut; nothing if the broker is not there, whose network then is not there either."""
+        assert host.container is not None
         try:
             said = await self._engine.do(
                 self._engine.client.containers.run,
                 self._tag, ["orchestrator.grounds.cutter", verb, *map(str, address), *ways],
-                network_mode=f"container:{child.container.id}", user="0", cap_drop=["ALL"],
+                network_mode=f"container:{host.container.id}", user="0", cap_drop=["ALL"],
                 cap_add=["NET_ADMIN", "NET_RAW"], read_only=True, tmpfs={"/run": ""}, labels=self._labels, remove=True,
             )  # fmt: skip
         except GroundError as error:
-            if child.is_up and child.serving:
-                raise GroundError(f"the link of {child.name} to its parent could not be {verb} ({error})") from None
+            if host.is_up and host.serving:
+                raise GroundError(f"{FAILURES[verb].format(host.name)} ({error})") from None
             return ""
         return str(said.decode()).strip()

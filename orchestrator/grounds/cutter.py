@@ -1,16 +1,29 @@
 """Cuts a link in the network that it runs in: `python -m orchestrator.grounds.cutter cut ADDRESS PORT up down`.
 
 It runs in a short-lived container that joins the child's network and may change it, which brokers may not. `up` are
-packets to this port of ADDRESS, `down` those from there. It says whether a connection to ADDRESS can be made
-afterwards, which takes both ways.
+packets to this port of ADDRESS, `down` those from there. Packets are not dropped silently but rejected as unreachable:
+a TCP that hears this keeps its connection and goes on trying at short intervals (RFC 6069), whereas silence makes it
+wait twice as long each time, so that a repaired link would stay dead for many seconds.
+
+`repair` removes the rules, and `settle ADDRESS PORT`, in the parent's network, only waits: both return when the
+connections of the link carry data again, as far as this end has something to send. It says whether a connection to
+ADDRESS can be made afterwards, which takes both ways.
 """
 
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 RULES = {"up": ("OUTPUT", "-d", "--dport"), "down": ("INPUT", "-s", "--sport")}
+REJECT = ("-j", "REJECT", "--reject-with", "icmp-host-unreachable")
 CONNECT_S_MAX = 0.3
+SETTLE_S_MAX = 5.0  # a TCP that was told that its packets are rejected tries again within two seconds
+SETTLE_POLL_S = 0.02
+ESTABLISHED = "01"
+Sockets = dict[str, tuple[int, int]]  # by their number: bytes that the other end has not acknowledged, retransmissions
 
 
 def main(verb: str, address: str, port: str, *ways: str) -> int:
@@ -18,14 +31,44 @@ def main(verb: str, address: str, port: str, *ways: str) -> int:
         chain, which, its_port = RULES[way]
         change = "-A" if verb == "cut" else "-D"
         done = subprocess.run(
-            ["iptables", "-w", change, chain, which, address, "-p", "tcp", its_port, port, "-j", "DROP"],
+            ["iptables", "-w", change, chain, which, address, "-p", "tcp", its_port, port, *REJECT],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
             print(" ".join(done.stderr.split()), file=sys.stderr)
             return 1
-    print("open" if _connects(address, int(port)) else "shut")
+    if verb != "cut":
+        wait_until_moving(lambda: sockets_to(address, int(port), Path("/proc/net/tcp").read_text(encoding="ascii")))
+    if verb != "settle":
+        print("open" if _connects(address, int(port)) else "shut")
     return 0
+
+
+def sockets_to(address: str, port: int, table: str) -> Sockets:
+    """The connections with this address, and this port at one of the ends, in the kernel's table."""
+    host = socket.inet_aton(address)[::-1].hex().upper()  # as a little-endian machine prints it
+    found: Sockets = {}
+    for line in table.splitlines()[1:]:
+        fields = line.split()
+        local_port, (remote, remote_port) = fields[1].split(":")[1], fields[2].split(":")
+        if remote == host and fields[3] == ESTABLISHED and f"{port:04X}" in (local_port, remote_port):
+            found[fields[9]] = int(fields[4].split(":")[0], 16), int(fields[6], 16)
+    return found
+
+
+def wait_until_moving(look: Callable[[], Sockets]) -> bool:
+    """Until each socket has nothing to send, or what it sends is acknowledged; whether that was so in time."""
+    end_s, before = time.monotonic() + SETTLE_S_MAX, look()
+    waiting = {it for it, (unacknowledged, _) in before.items() if unacknowledged}
+    while waiting and time.monotonic() < end_s:
+        time.sleep(SETTLE_POLL_S)
+        now = look()
+        for it in sorted(waiting):
+            unacknowledged, retransmissions = now.get(it, (0, 0))
+            if unacknowledged == 0 or (unacknowledged < before[it][0] and retransmissions == 0):
+                waiting.discard(it)
+            before[it] = unacknowledged, retransmissions
+    return not waiting
 
 
 def _connects(address: str, port: int) -> bool:

@@ -20,6 +20,7 @@ from orchestrator.grounds import image
 from orchestrator.grounds.attached import Attached, raw_socket
 from orchestrator.grounds.base import GroundError, Place, Tell
 from orchestrator.grounds.clients import ClientProcess
+from orchestrator.grounds.clocks import Reading, read_clock
 from orchestrator.grounds.container import METRICS_PORT, PORT, Address, DockerHost, DockerLink, Helper, Ports
 from orchestrator.grounds.engine import LABEL, THREADS, Engine, clean, labels_of
 from orchestrator.grounds.machine import CONTAINER_MB, check_memory
@@ -27,13 +28,13 @@ from orchestrator.grounds.network import all_of, end_all, has_quality, look_unti
 from orchestrator.grounds.processes import Said
 from orchestrator.grounds.real import RealGround, Watcher, parts_of
 from orchestrator.grounds.relay import Relay
-from orchestrator.grounds.settings import broker_toml, clients_options
+from orchestrator.grounds.settings import CONFIG, broker_files, clients_options, new_secret, write_files
 from orchestrator.grounds.sites import UID, Site, Sites, fetch, put
 from orchestrator.scenario import Scenario
 
 ANY = "0.0.0.0"  # noqa: S104  # of the container; only the run's own network, and who may use its published ports
 SCRATCH = {"/tmp": "size=16m"}  # noqa: S108  # in the container
-DATA, CONFIG, SCENARIO = "/data", "broker.toml", "scenario.yaml"
+DATA, SCENARIO = "/data", "scenario.yaml"
 WATCH_S = 1.0  # between two looks at the containers' states
 MANY = 2  # dead containers suggest that their engine is about to end,
 ENGINE_LOOKS = 15  # which is looked for so often
@@ -49,10 +50,11 @@ class DockerNetwork:
         self._sites = Sites(engines, self._labels, is_near)
         self._containers: list[tuple[Site, asyncio.Task[Container], str]] = []  # with the folder of what it writes
         self._attached: list[Attached] = []
-        self._relays: list[Relay] = []
+        self.relays: list[Relay] = []
         self._clients: list[ClientProcess] = []
         self._watching: list[asyncio.Task[None]] = []
         self._site_of: dict[str, Site] = {}
+        self._link_secret = new_secret()
         self.hosts: dict[str, DockerHost] = {}
         self.links: dict[str, DockerLink] = {}
 
@@ -99,8 +101,8 @@ class DockerNetwork:
     async def _link(self, child: DockerHost, parent: DockerHost) -> None:
         site = self._site_of[child.name]
         address = self._address(parent, site)
-        helper = Helper(site.engine, self._tag, self._labels)
-        link = self.links[child.name] = DockerLink(helper, child, parent, address)
+        helpers = [Helper(self._site_of[it.name].engine, self._tag, self._labels) for it in (child, parent)]
+        link = self.links[child.name] = DockerLink(helpers[0], helpers[1], child, parent, address)
         if has_quality(self._scenario, child.name, parent.name):
             if not self._sites.is_near:
                 raise GroundError(
@@ -108,7 +110,7 @@ class DockerNetwork:
                     " with --engine cannot reach: leave out `links`, or --engine"
                 )
             link.relay = Relay(address, *qualities(self._scenario, child.name, parent.name), host=site.gateway)
-            self._relays.append(link.relay)
+            self.relays.append(link.relay)
 
     async def _broker(self, host: DockerHost) -> Container:
         options = ["--name", host.name, "--host", ANY, "--port", str(PORT), "--metrics-port", str(METRICS_PORT)]
@@ -119,7 +121,7 @@ class DockerNetwork:
             options += ["--parent", f"{site.gateway}:{await link.relay.open()}"]
         elif link is not None:
             options += ["--parent", ":".join(map(str, link.address))]
-        files = {CONFIG: broker_toml(self._scenario, host.name).encode()}
+        files = broker_files(self._scenario, host.name, self._link_secret)
         return await self._create(
             site, ["broker.runtime.command", *options], (host.name, host.name), host.ip, files,
             mem_limit=BROKER_MEMORY, ports=host.ports,
@@ -154,9 +156,7 @@ class DockerNetwork:
 
     def _folder(self, name: str, files: Mapping[str, bytes]) -> Path:
         folder = self._place.raw / name
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, content in files.items():
-            (folder / file).write_bytes(content)
+        write_files(folder, files)
         if os.getuid() == 0:
             os.chown(folder, UID, UID)
         return folder.absolute()
@@ -166,7 +166,7 @@ class DockerNetwork:
         options = clients_options(self._scenario, self._place, part, parts, DATA)
         files = {SCENARIO: self._place.scenario_file.read_bytes()}
         container = await self._create(
-            site, ["clients.process", f"{DATA}/{SCENARIO}", *options], (f"clients-{part + 1}", CLIENTS),
+            site, ["clients.process", f"{DATA}/{SCENARIO}", *options], (f"{CLIENTS}.{part + 1}", CLIENTS),
             site.address(), files, mem_limit=CLIENTS_MEMORY, stdin_open=True,
         )  # fmt: skip
         engine = site.engine
@@ -215,6 +215,17 @@ class DockerNetwork:
                 if host.container is not None and host.container.id in gone:
                     await host.died()
 
+    async def clocks(self) -> dict[str, Reading]:
+        """One broker of each engine of another machine is asked; they all have that machine's clock."""
+        found = dict[str, Reading]()
+        for site in self._sites.all:
+            names = [name for name, its in self._site_of.items() if its is site]
+            containers = [self.hosts[name].container for name in names if self.hosts[name].serving]
+            if containers and not site.engine.is_near:
+                reading = await site.engine.do(read_clock, containers[0])
+                found |= dict.fromkeys([*names, CLIENTS] if site is self._sites.all[0] else names, reading)
+        return found
+
     async def cause(self, error: GroundError) -> GroundError:
         """An engine that is stopped ends its containers first, and they are missed before it is."""
         for site in self._sites.all:
@@ -239,7 +250,7 @@ class DockerNetwork:
             await host.end()
         for link in self.links.values():
             await link.end()
-        for relay in self._relays:
+        for relay in self.relays:
             relay.close()
         for attached in self._attached:
             attached.end()

@@ -3,8 +3,15 @@
 Its port stays the same over the broker's lives; while the broker is dead, connections are refused as the system would.
 """
 
+import asyncio
+import os
+import socket
+from contextlib import suppress
+
+from orchestrator.grounds.base import GroundError
 from orchestrator.grounds.local import LOOPBACK, reserved
-from orchestrator.grounds.relay import Relay
+from orchestrator.grounds.network import all_of
+from orchestrator.grounds.relay import CHUNK_BYTES, Relay
 
 CLIENTS_MAX = 10_000  # of one broker; each takes two descriptors
 CONNECT = 1  # the kind of an MQTT packet
@@ -23,19 +30,42 @@ class Door:
         return LOOPBACK, int(self._port.getsockname()[1])
 
     async def open(self) -> None:
-        await self._relay.open(self.address[1])
+        try:
+            await self._relay.open(self.address[1])
+        except OSError as error:
+            host, port = self.address
+            reason = os.strerror(error.errno) if error.errno else error
+            raise GroundError(f"no client can connect to {host}:{port} any more ({reason})") from None
 
     def shut(self) -> None:
         """Nobody new comes in."""
         self._relay.refuse()
 
-    def disconnect(self, client_id: str | None = None) -> int:
-        """Resets the connections of this client, or of all; returns how many."""
-        return self._relay.reset(lambda start: client_id is None or client_id_of(start) == client_id)
+    async def disconnect(self, client_id: str | None, wait_s_max: float) -> int:
+        """Resets the connections of this client, or of all; returns how many.
+
+        Waits until the broker has ended each of them, unless `wait_s_max` is 0; TimeoutError if it does not.
+        """
+        ends = self._relay.reset(lambda start: client_id is None or client_id_of(start) == client_id)
+        try:
+            if wait_s_max:
+                await asyncio.wait_for(all_of(_until_ended(end) for end in ends), wait_s_max)
+        finally:
+            for end in ends:
+                end.close()
+        return len(ends)
 
     def close(self) -> None:
         self._relay.close()
         self._port.close()
+
+
+async def _until_ended(end: socket.socket) -> None:
+    """What still comes is for a client that is not there any more."""
+    loop = asyncio.get_running_loop()
+    with suppress(ConnectionError):
+        while await loop.sock_recv(end, CHUNK_BYTES):
+            pass
 
 
 def client_id_of(start: bytes) -> str | None:

@@ -17,7 +17,7 @@ from orchestrator.grounds.base import GroundError
 from orchestrator.grounds.tunnel import Tunnel
 
 LABEL = "brokerbed.orchestrator"  # on everything that a run makes: which process made it,
-MACHINE_LABEL = "brokerbed.machine"  # and where that runs
+MACHINE_LABEL = "brokerbed.machine"  # and where that runs: only there can be told whether it lives
 THREADS = 8  # calls to the engine at a time
 USUAL = "the usual one"
 LOOPBACK = "127.0.0.1"
@@ -63,8 +63,11 @@ class Engine:
         try:
             return await loop.run_in_executor(self._threads, lambda: call(*arguments, **options))
         except (DockerException, RequestException, OSError) as error:
-            which = "" if self.url == USUAL else f" at {self.url}"
-            raise GroundError(f"the Docker engine{which} could not do what was asked ({why(error)})") from None
+            which, reason = "" if self.url == USUAL else f" at {self.url}", why(error)
+            raise GroundError(
+                f"the Docker engine{which} could not do what was asked ({reason})",
+                is_missing="no space left" in reason.lower(),
+            ) from None
 
     def close(self) -> None:
         self._threads.shutdown()
@@ -85,13 +88,13 @@ def why(error: BaseException) -> str:
 
 def labels_of(run: str) -> dict[str, str]:
     me = journal.me()
-    return {LABEL: me, MACHINE_LABEL: socket.gethostname(), "brokerbed.run": run}
+    return {LABEL: me, MACHINE_LABEL: journal.machine(), "brokerbed.run": run}
 
 
 def clean(client: docker.DockerClient) -> list[str]:
     """Removes what orchestrators of this machine that are no more left behind; what it was."""
     found = []
-    ours: dict[str, Any] = {"label": [LABEL, f"{MACHINE_LABEL}={socket.gethostname()}"]}
+    ours: dict[str, Any] = {"label": [LABEL, f"{MACHINE_LABEL}={journal.machine()}"]}
     for container in client.containers.list(all=True, filters=ours, ignore_removed=True):
         if not _is_alive(container.labels[LABEL]):
             with suppress(NotFound):

@@ -49,6 +49,7 @@ LATEST = "brokerbed:latest"
 
 def ensure(client: docker.DockerClient, tell: Tell) -> str:
     """The tag of the image for this source tree. It is built if it is not there, and so is its base."""
+    required(ROOT)  # first of all: a base may take a minute
     with _engine():
         base = base_image.ensure(client, tell)
         tag = tag_of(ROOT, base_id(client, base))
@@ -87,6 +88,7 @@ class _Stream(io.RawIOBase):
 
 def outlook(client: docker.DockerClient) -> str | None:
     """Whether the image is there, or what it can be built on; None if it cannot."""
+    required(ROOT)
     with _engine():
         if base := base_image.here(client):
             tag = tag_of(ROOT, base_id(client, base))
@@ -112,12 +114,13 @@ def tag_of(root: Path, base: str) -> str:
 
 
 def required(root: Path) -> list[str]:
-    """The packages that go in, as pyproject.toml has them."""
+    """The packages that go in, as pyproject.toml has them; GroundError if there is no source tree."""
     try:
         project: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     except FileNotFoundError:
         text = (
-            f"the image is built from brokerbed's source tree, and {root} is none: install it from a clone (make setup)"
+            "the docker ground builds its image from brokerbed's source tree, and an installed package does not contain"
+            " it: run from a clone (make setup), or on another ground (--on local)"
         )
         raise GroundError(text, is_missing=True) from None
     return sorted(project["optional-dependencies"][EXTRA])

@@ -65,6 +65,12 @@ def me() -> str:
     return f"{os.getpid()}-{began(os.getpid())}"
 
 
+def machine() -> str:
+    """Where process ids mean what they mean here: this boot of this machine, and this namespace of process ids."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    return f"{boot}-{Path('/proc/self/ns/pid').stat().st_ino}"
+
+
 def began(pid: int) -> int | None:
     """When a process began, in ticks since the machine did; None if there is none, or if it is about to end."""
     try:

@@ -12,6 +12,7 @@ from broker.runtime.command import MISSING
 from orchestrator.grounds import journal, watch
 from orchestrator.grounds.base import GroundError, Place
 from orchestrator.grounds.clients import ClientProcess
+from orchestrator.grounds.clocks import Reading
 from orchestrator.grounds.machine import check_machine, use_all_handles
 from orchestrator.grounds.network import (
     READY_S_MAX,
@@ -26,10 +27,11 @@ from orchestrator.grounds.network import (
 from orchestrator.grounds.processes import Processes, Said, how_it_ended
 from orchestrator.grounds.real import RealGround, parts_of
 from orchestrator.grounds.relay import Relay
-from orchestrator.grounds.settings import broker_toml, clients_options
+from orchestrator.grounds.settings import CONFIG, broker_files, clients_options, new_secret, write_files
 from orchestrator.scenario import Scenario
 
 LOOPBACK = "127.0.0.1"
+READY_POLL_S = 1.0  # how often we check whether a broker that starts has used up its time
 
 
 class LocalHost:
@@ -50,6 +52,7 @@ class LocalHost:
         self._process: asyncio.subprocess.Process | None = None
         self._ready = asyncio.Event()
         self._starting: asyncio.Task[None] | None = None
+        self._is_spawning = False  # a process is being made, and has no id yet
         self._life = 0
 
     @property
@@ -67,7 +70,22 @@ class LocalHost:
     @property
     def serving(self) -> int:
         """Whether there is a process, and it is neither dead nor stopped."""
-        return int(self._ready.is_set() and self.pid is not None and journal.state(self.pid) not in ("", "T", "Z"))
+        return int(self._ready.is_set() and self._process_state not in ("", "T", "Z"))
+
+    @property
+    def is_dead(self) -> bool:
+        return not self._is_spawning and self._process_state in ("", "Z")
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.is_dead or self._process_state == "T"
+
+    @property
+    def _process_state(self) -> str:
+        """As the system calls it; empty if there is no process."""
+        if self._process is None or self._process.returncode is not None:
+            return ""
+        return journal.state(self._process.pid)
 
     def start(self) -> None:
         self.is_up = True
@@ -92,20 +110,21 @@ class LocalHost:
             return
         host, port = self.address
         options = ["--name", self.name, "--host", host, "--port", str(port), "--metrics-port", str(self.metrics[1])]
-        options += [*self._options, "--data", str(self._folder), "--config", str(self._config)]
+        options += [*self._options, "--data", str(self._folder), "--config", str(self._folder / CONFIG)]
         if self.parent is not None:
             options += ["--parent", f"{self.parent[0]}:{self.parent[1]}"]
-        process = await self._network.processes.spawn(
-            f"broker {self.name}", self.said, "broker.runtime.command", *options
-        )
-        self._process = process
+        self._is_spawning = True
+        try:
+            process = self._process = await self._network.processes.spawn(
+                f"broker {self.name}", self.said, "broker.runtime.command", *options
+            )
+        finally:
+            self._is_spawning = False
         if not self.is_up:  # it was to die before it was there
             process.kill()
-        assert process.stdout is not None
-        try:
-            told = await asyncio.wait_for(process.stdout.readline(), READY_S_MAX)
-        except TimeoutError:
-            raise GroundError(f"broker {self.name} was not ready within {READY_S_MAX:.0f} s{self.said.last}") from None
+        elif self.is_paused:  # it was to be stopped before it was there
+            self._signal(signal.SIGSTOP)
+        told = await self._first_line(process)
         if not self.is_up or life != self._life:
             return
         if not told:
@@ -116,17 +135,22 @@ class LocalHost:
         self.changed_s = self._network.now_s
         self._ready.set()
 
-    @property
-    def _config(self) -> Path:
-        return self._folder / "broker.toml"
-
-    def write_config(self, text: str) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._config.write_text(text, encoding="utf-8")
+    async def _first_line(self, process: asyncio.subprocess.Process) -> bytes:
+        """What it says when it is ready, or nothing if it ended. The time that it is paused for does not count."""
+        assert process.stdout is not None
+        reading = asyncio.ensure_future(process.stdout.readline())
+        left_s = READY_S_MAX
+        try:
+            while not (await asyncio.wait([reading], timeout=READY_POLL_S))[0]:
+                left_s -= 0 if self.is_paused else READY_POLL_S
+                if left_s <= 0:
+                    raise GroundError(f"broker {self.name} was not ready within {READY_S_MAX:.0f} s{self.said.last}")
+            return reading.result()
+        finally:
+            reading.cancel()
 
     def crash(self) -> None:
         self.is_up = False
-        self.is_paused = False
         self.changed_s = self._network.now_s
         self._signal(signal.SIGKILL)
 
@@ -218,7 +242,7 @@ class LocalNetwork:
         self._is_relayed = is_relayed
         self.processes = Processes()
         self._clients: list[ClientProcess] = []
-        self._relays: list[Relay] = []
+        self.relays: list[Relay] = []
         self.hosts: dict[str, LocalHost] = {}
         self.links: dict[str, LocalLink] = {}
 
@@ -228,12 +252,10 @@ class LocalNetwork:
 
     async def start(self) -> None:
         """All brokers are up, and linked to their parents."""
-        scenario = self._scenario
+        scenario, link_secret = self._scenario, new_secret()
         for name in scenario.tree.names:
-            host = self.hosts[name] = LocalHost(
-                self, name, self._place.raw / name, scenario.routing, scenario.durability
-            )
-            host.write_config(broker_toml(scenario, name))
+            self.hosts[name] = LocalHost(self, name, self._place.raw / name, scenario.routing, scenario.durability)
+            write_files(self._place.raw / name, broker_files(scenario, name, link_secret))
         for child, parent in scenario.tree.links:
             await self._link(self.hosts[child], self.hosts[parent])
         room = asyncio.Semaphore(2 * (os.cpu_count() or 1))
@@ -252,7 +274,7 @@ class LocalNetwork:
         relay, ends = None, (child.name, parent.name)
         if self._is_relayed or has_quality(self._scenario, *ends) or is_cut(self._scenario, *ends):
             relay = Relay(parent.address, *qualities(self._scenario, *ends))
-            self._relays.append(relay)
+            self.relays.append(relay)
             child.parent = LOOPBACK, await relay.open()
         else:
             child.parent = parent.address
@@ -285,6 +307,10 @@ class LocalNetwork:
         """What brokers and clients wrote to stderr."""
         return said_by(self.hosts, self._clients)
 
+    async def clocks(self) -> dict[str, Reading]:
+        """All have the clock of this machine."""
+        return {}
+
     async def cause(self, error: GroundError) -> GroundError:
         """It says itself what is wrong."""
         return error
@@ -293,7 +319,7 @@ class LocalNetwork:
         """Nothing is left running."""
         for host in self.hosts.values():
             await host.end()
-        for relay in self._relays:
+        for relay in self.relays:
             relay.close()
         await self.processes.close()
 

@@ -1,5 +1,6 @@
-"""Whether this machine can hold a scenario's processes."""
+"""Whether this machine can hold a scenario's processes, and what they write."""
 
+import os
 import resource
 from collections import Counter
 from contextlib import suppress
@@ -9,6 +10,7 @@ from orchestrator.grounds.base import GroundError
 from orchestrator.scenario import Scenario
 
 BROKER_MB, CONTAINER_MB, CLIENTS_MB = 32, 36, 120  # about what they take; measured, see docs/grounds.md and docker.md
+SPACE_BYTES_MIN = 2**20  # brokers and clients write less than this between two checks
 HANDLES_PER_BROKER, HANDLES_OWN = 10, 200  # three pipes, two ports, up to five for the relay of its link
 
 
@@ -49,6 +51,14 @@ def use_all_handles() -> None:
     """As many open files as are allowed, here and in processes that are started from now on."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def check_space(folder: Path) -> None:
+    """Raises GroundError if the disk is full: brokers make their clients wait then, and what they measure is void."""
+    space = os.statvfs(folder)
+    free = space.f_bfree if os.geteuid() == 0 else space.f_bavail  # some blocks are kept for root
+    if free * space.f_frsize < SPACE_BYTES_MIN:
+        raise GroundError(f"{folder}: No space left on device; the run was ended", is_missing=True)
 
 
 def _available_mb() -> float | None:

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from orchestrator.grounds.alarm import Alarm
+from clients.alarm import Alarm
+from orchestrator.grounds.lateness import Lateness
 from orchestrator.grounds.line import Line, Quality
 
 UNDER_WAY_BYTES_MAX = 4 * 2**20  # on a slow way: more than bandwidth times delay of links that are emulated here
@@ -21,11 +22,12 @@ NOTHING = memoryview(b"")
 class Way:
     """One of the two ways, for all connections."""
 
-    __slots__ = ("_crossed_before", "crossed", "is_held", "quality")
+    __slots__ = ("_crossed_before", "crossed", "is_held", "lateness", "quality")
 
     def __init__(self, quality: Quality) -> None:
         self.quality = quality
         self.is_held = False
+        self.lateness = Lateness()  # with which pieces were passed on, if it is slow
         self.crossed = 0  # bytes and ends of connections that were passed on
         self._crossed_before = 0
 
@@ -71,7 +73,7 @@ class Pipe:
         self._view = memoryview(buffer)
         is_plain = way.quality == Quality()
         self._line = None if is_plain else Line(way.quality)
-        self._alarm = None if is_plain else Alarm(self._loop, self._arrive)
+        self._alarm = None if is_plain else Alarm(self._loop, self._rung)
         self._rest = NOTHING  # what the other side does not take yet
         self._has_ended = False  # there is nothing more to read
         self._is_dropping = False  # nobody is left to write to
@@ -195,6 +197,13 @@ class Pipe:
     def _fail(self) -> None:
         self.drop()
         self.opposite.watch_anew()
+
+    def _rung(self) -> None:
+        """A piece is due, and only this process can be to blame if it is late."""
+        assert self._line is not None
+        if not (self._rest or self._way.is_held) and (due_ns := self._line.due_ns) is not None:
+            self._way.lateness.add(max(0, time.monotonic_ns() - due_ns))
+        self._arrive()
 
     def _arrive(self) -> None:
         """On a slow way: passes on what is due, and waits for what is next."""

@@ -7,7 +7,7 @@ import asyncio
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, Protocol
 
@@ -21,8 +21,12 @@ from clients.sockets import RealClock
 from orchestrator.faults import Faults, Host, Link
 from orchestrator.grounds.base import GroundError, Place, Played, Progress, Tell
 from orchestrator.grounds.clients import ClientProcess, ClientProcesses, RemotePeer, RemoteSessions
+from orchestrator.grounds.clocks import Reading
+from orchestrator.grounds.lateness import Lateness, short_demands, warnings_of, watch_loop
+from orchestrator.grounds.machine import check_space
 from orchestrator.grounds.network import all_of, end_all
 from orchestrator.grounds.processes import Said, complaints
+from orchestrator.grounds.relay import Relay
 from orchestrator.scenario import Scenario
 
 START_S = 0.3  # from the last preparation to model time zero
@@ -33,13 +37,13 @@ DRAIN_S_MIN = 10.0
 CALM_LOOKS = 3  # so many times in a row nothing is under way
 PARTS_MAX = 4  # processes with clients
 CLIENTS_S_MAX = 120.0  # for all to be connected
-LATE_PART, LATE_MEAN_S = 0.01, 0.02  # more than so many things done late, or so late on average, is too much
-LAG_MEAN_S = 0.02  # of a broker's event loop
 
 
 class WatchedHost(Host, Protocol):
     @property
     def address(self) -> tuple[str, int]: ...
+    @property
+    def is_paused(self) -> bool: ...
     @property
     def state(self) -> Any: ...
     @property
@@ -58,6 +62,8 @@ class RealNetwork(Protocol):
     def hosts(self) -> Mapping[str, WatchedHost]: ...
     @property
     def links(self) -> Mapping[str, Link]: ...
+    @property
+    def relays(self) -> Sequence[Relay]: ...
     async def start(self) -> None: ...
     async def look(self) -> None: ...
     async def listen(self) -> None:
@@ -69,6 +75,9 @@ class RealNetwork(Protocol):
     async def clients(self, part: int, parts: int, /) -> ClientProcess: ...
     async def cause(self, error: GroundError, /) -> GroundError:
         """What is behind an error."""
+
+    async def clocks(self) -> Mapping[str, Reading]:
+        """Of the brokers on other machines, and of the clients if they are there."""
 
     async def close(self) -> None: ...
 
@@ -106,6 +115,7 @@ class RealRun:
         self._clients = ClientProcesses([])
         self._faults: Faults | None = None
         self._watcher = watcher
+        self._loop_lateness = Lateness()
 
     @property
     def hosts(self) -> Mapping[str, WatchedHost]:
@@ -131,6 +141,8 @@ class RealRun:
         network, begun_s = self._network, time.monotonic()
         await network.start()
         up_s = time.monotonic() - begun_s
+        clocks = self._played.clocks
+        clocks.at_start.update(await network.clocks())
         self._place.announce({name: host.metrics for name, host in self.hosts.items()})
         processes = [await network.clients(part, self._parts) for part in range(self._parts)]
         self._clients = ClientProcesses(processes)
@@ -138,34 +150,56 @@ class RealRun:
         start_ns = time.time_ns() + round(START_S * NS_PER_S)
         self._played.start_ns, self._played.has_begun = start_ns, True
         self.clock.start(start_ns)
-        await self._clients.ask_all("begin", start_ns=start_ns, is_watched=self._watcher is not None)
+        theirs_ns = start_ns + clocks.offsets_ns(CLIENTS)[0]
+        await self._clients.ask_all("begin", start_ns=theirs_ns, is_watched=self._watcher is not None)
         peers = [*self.scenario.publishers, *self.scenario.subscribers]
         remote = [RemotePeer(copy, self._clients) for peer in peers for copy in copies_of(self.scenario, peer)]
         self._faults = Faults(self, remote, round(PROBE_S * NS_PER_S * self.clock.speedup))
         self._faults.begin()
+        watching = asyncio.create_task(watch_loop(self._loop_lateness))
         try:
             async with nullcontext() if self._watcher is None else self._watcher(self):
                 await self._measure()
+            await end_all([watching])
             held = (await self._clients.look()).held if self._faults.is_quiet else 0
             is_drained = await self._drain()
             self._played.until_ns = time.time_ns()
+            clocks.at_end.update(await network.clocks())
             late = await self._clients.ask_all("lateness")
             for process in processes:
                 process.end()
             for process in processes:
-                await process.process.wait()
+                await process.ended()
+        except BaseException:
+            with suppress(OSError):  # the reason why the run failed matters more
+                self._write_log()
+            raise
         finally:
-            append(self._place.raw / CLIENTS, self._parts + 1, self.client_log)
+            await end_all([watching])
+            self.clock.close()
+        self._write_log()
+        relays = self._relay_lateness()
         self._played.notes |= {
             "brokers_up_s": up_s,
             "clients": late,
             "held": held,
             "broker_lag_s": self._lags(),
+            "orchestrator_lag": self._loop_lateness.as_json(),
+            "relay_lag": relays.as_json(),
             "is_drained": is_drained,
         }
-        self._played.warnings += _warnings(late, held, self._lags(), is_drained)
+        self._played.warnings += [*short_demands(self.scenario), *clocks.warnings()]
+        self._played.warnings += warnings_of(late, held, self._lags(), self._loop_lateness, relays, is_drained)
         await network.listen()
         self._played.warnings += complaints(network.said)
+
+    def _write_log(self) -> None:
+        append(self._place.raw / CLIENTS, self._parts + 1, self.client_log)
+
+    def _check(self) -> None:
+        """Raises GroundError if the run cannot go on."""
+        self._network.check()
+        check_space(self._place.raw)
 
     async def _connect(self) -> None:
         addresses = {name: host.address for name, host in self.hosts.items()}
@@ -173,7 +207,7 @@ class RealRun:
         end_s = time.monotonic() + CLIENTS_S_MAX
         try:
             while not (await asyncio.wait([connecting], timeout=STEP_S))[0]:
-                self._network.check()
+                self._check()
                 if time.monotonic() > end_s:
                     raise GroundError(f"the clients were not all connected within {CLIENTS_S_MAX:.0f} s")
             await connecting
@@ -185,7 +219,7 @@ class RealRun:
         looking: list[asyncio.Task[None]] = []  # the last of them
         try:
             while (now_ns := self.clock.now_ns) < self.end_ns:
-                self._network.check()
+                self._check()
                 self._progress(max(0.0, now_ns / self.end_ns))
                 if self._faults.is_probing and all(it.done() for it in looking):
                     looking = [asyncio.create_task(self._look())]
@@ -209,8 +243,13 @@ class RealRun:
         end_s = time.monotonic() + max(DRAIN_S_MIN, DRAIN_MODEL_S / self.clock.speedup)
         calm = 0
         while calm < CALM_LOOKS and time.monotonic() < end_s:
-            self._network.check()
+            self._check()
             await self._network.look()
+            for name, host in self.hosts.items():
+                if host.state is not None and host.state.is_store_blocked:
+                    raise GroundError(
+                        f"broker {name} cannot write its store any more: is its disk full?", is_missing=True
+                    )
             state = await self._clients.look()
             brokers = [host.state for host in self.hosts.values()]
             is_calm = (
@@ -224,34 +263,17 @@ class RealRun:
             await asyncio.sleep(STEP_S)
         return calm >= CALM_LOOKS
 
+    def _relay_lateness(self) -> Lateness:
+        """Of all relays of slow links together."""
+        found = Lateness()
+        for relay in self._network.relays:
+            for way in relay.ways.values():
+                found.merge(way.lateness)
+        return found
+
     def _lags(self) -> dict[str, float]:
         states = {name: host.state for name, host in self.hosts.items() if host.state is not None}
         return {name: it.lag_s / it.lag_samples for name, it in states.items() if it.lag_samples}
-
-
-def _warnings(late: list[dict[str, Any]], held: int, lags: dict[str, float], is_drained: bool) -> Iterable[str]:
-    done = max(1, sum(it["done"] for it in late))
-    part = sum(it["done_late"] for it in late) / done
-    mean_s = sum(it["mean_s"] * it["done"] for it in late) / done
-    if part > LATE_PART or mean_s > LATE_MEAN_S:
-        yield (
-            f"the clients could not keep up: what they did was {mean_s * 1000:.0f} ms late on average"
-            " (clock.speedup is too high for this machine, or the rates are)"
-        )
-    if held > LATE_PART * done:
-        yield (
-            f"the brokers could not keep up: {held} publications of the clients waited for them when the measured time"
-            " was over (clock.speedup is too high for this machine, or the rates are)"
-        )
-    slow = {name: lag for name, lag in lags.items() if lag > LAG_MEAN_S}
-    if slow:
-        worst = max(slow, key=lambda name: slow[name])
-        yield (
-            f"{len(slow)} of {len(lags)} brokers could not keep model time ({worst} was late by"
-            f" {slow[worst] * 1000:.0f} ms on average): lower clock.speedup, or the rates"
-        )
-    if not is_drained:
-        yield "not everything had arrived when the run ended, some time after the measured time"
 
 
 class RealGround(ABC):
@@ -280,6 +302,12 @@ class RealGround(ABC):
     async def _play(self, scenario: Scenario, place: Place, progress: Progress) -> None:
         stopping = asyncio.Event()
         self._stop = asyncio.get_running_loop(), stopping
+        try:
+            await self._play_until(stopping, scenario, place, progress)
+        finally:
+            self._stop = None  # a further signal must not try to wake a closed loop
+
+    async def _play_until(self, stopping: asyncio.Event, scenario: Scenario, place: Place, progress: Progress) -> None:
         if self._is_stopped:
             raise KeyboardInterrupt
         place.raw.mkdir(parents=True, exist_ok=True)

@@ -6,10 +6,13 @@ runs in the event loop that opened it.
 
 import asyncio
 import errno
+import os
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 from orchestrator.grounds.line import Quality
 from orchestrator.grounds.pipe import Pipe, Way
@@ -20,6 +23,19 @@ UP, DOWN = "up", "down"  # from child to parent, from parent to child
 CHUNK_BYTES = 256 * 1024  # read at once, and kept of what a child sends that is not connected yet
 CONNECTIONS_MAX = 64  # a link has one; others are those that were given up and whose end is held
 ACCEPT_RETRY_S = 0.5  # when the system has no more descriptors
+
+
+_SOCKETS: "WeakSet[socket.socket]" = WeakSet()  # of all relays
+
+
+def _close_inherited() -> None:
+    """A forked process has copies of all sockets; with them it would keep connections open that a relay breaks."""
+    for inherited in list(_SOCKETS):
+        if inherited.fileno() >= 0:
+            os.close(inherited.detach())  # `close` would wait until the event loop lets go of it
+
+
+os.register_at_fork(after_in_child=_close_inherited)
 
 
 class Passage:
@@ -125,12 +141,19 @@ class Passage:
             _end_by_reset(self._child)
             self.close()
 
-    def reset(self) -> None:
-        """Both ends are told at once, also those of a held way; what is under way is lost."""
-        for end in (self._child, self._parent):
-            if end is not None and end.fileno() >= 0:
-                _end_by_reset(end)
+    def reset(self) -> socket.socket:
+        """Both ends are told at once, also those of a held way; what is under way is lost.
+
+        The parent hears an ordinary end: that it ends the connection, too, on the socket that is returned, shows that
+        it took notice.
+        """
+        parent, self._parent = self._parent, None
+        assert parent is not None
+        _end_by_reset(self._child)
         self.close()
+        with suppress(OSError):  # it has ended the connection itself
+            parent.shutdown(socket.SHUT_WR)
+        return parent
 
     def _done(self) -> None:
         if all(pipe.is_done for pipe in self._pipes.values()):
@@ -184,6 +207,7 @@ class Relay:
         family, *_, address = (await self.loop.getaddrinfo(name, target_port, type=socket.SOCK_STREAM))[0]
         self.target = family, address
         self._listener = socket.create_server((self._host, port))
+        _SOCKETS.add(self._listener)
         self._listener.setblocking(False)
         self._watch()
         return int(self._listener.getsockname()[1])
@@ -217,12 +241,10 @@ class Relay:
         """Whether it is held and nothing has passed that way since."""
         return self.ways[way].is_quiet
 
-    def reset(self, is_wanted: Callable[[bytes], bool]) -> int:
-        """Breaks the connections whose first bytes are wanted; returns how many."""
+    def reset(self, is_wanted: Callable[[bytes], bool]) -> list[socket.socket]:
+        """Breaks the connections whose first bytes are wanted; returns the sockets on which the parent ends them."""
         wanted = [it for it in self._passages if it.is_connected and is_wanted(it.heard)]
-        for passage in wanted:
-            passage.reset()
-        return len(wanted)
+        return [passage.reset() for passage in wanted]
 
     def refuse(self) -> None:
         """Nobody is listened to until it is opened again; what is connected stays."""
@@ -230,6 +252,8 @@ class Relay:
             listener, self._listener = self._listener, None
             self.loop.remove_reader(listener)
             self._is_accepting = False
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # a copy in another process does not listen from now on either
             listener.close()
 
     def close(self) -> None:
@@ -276,5 +300,6 @@ def _end_by_reset(connection: socket.socket) -> None:
 
 
 def prepare(connection: socket.socket) -> None:
+    _SOCKETS.add(connection)
     connection.setblocking(False)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,6 +1,9 @@
 """The configuration of a scenario's brokers, as the `brokerbed broker` of a real ground reads it."""
 
 import json
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from broker.values import NS_PER_S
@@ -10,9 +13,27 @@ from orchestrator.scenario import Scenario
 from orchestrator.scenario.format import Law
 
 UNLIMITED = 1 << 40
+CONFIG, SECRET = "broker.toml", "link.secret"
 
 
-def broker_toml(scenario: Scenario, broker: str) -> str:
+def new_secret() -> str:
+    """What the brokers of one run have in common, so that nobody else can pose as one of them."""
+    return secrets.token_hex(32)
+
+
+def broker_files(scenario: Scenario, broker: str, link_secret: str) -> dict[str, bytes]:
+    """What a broker finds in its folder when it starts."""
+    return {CONFIG: _broker_toml(scenario, broker).encode(), SECRET: link_secret.encode()}
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Into a folder that only its owner can look into."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+def _broker_toml(scenario: Scenario, broker: str) -> str:
     """Durations are wall time."""
     speedup = scenario.clock.speedup
     limits: dict[str, Any] = {
@@ -31,6 +52,7 @@ def broker_toml(scenario: Scenario, broker: str) -> str:
     lines = [
         "testbed = true",
         "allow_anonymous = true",
+        f'link_secret_file = "{SECRET}"',
         *parent,
         "[limits]",
         *_entries(limits),

@@ -6,6 +6,7 @@ cannot be meant: an unknown name, a broker that is crashed twice.
 """
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Coroutine, Iterable, Mapping
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import uvloop
 
 from orchestrator.grounds.base import GroundError, Place
+from orchestrator.grounds.calm import STOP_S_MAX, obstacles, until_stopped, wait_until_calm
 from orchestrator.grounds.described import FILE, described, prepare
 from orchestrator.grounds.door import Door
 from orchestrator.grounds.local import LocalHost, LocalLink, LocalNetwork
-from orchestrator.grounds.network import LOOK_S, look_until
+from orchestrator.grounds.losses import described_losses, losses
+from orchestrator.grounds.network import look_until
 from orchestrator.grounds.relay import DOWN, UP
 
 if TYPE_CHECKING:
@@ -32,11 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["BrokerNetwork", "GroundError"]
 
 CALM_S_MAX = 30.0  # unless the caller waits longer
-CALM_LOOKS = 3  # so many times in a row nothing is under way
-STOP_S_MAX = 10.0
 NAMES_SHOWN_MAX = 10
 LINES_TOLD = 10  # of what a broker said last
 END_S_MAX = 10.0  # for calls that were given up
+
+NOT_RUNNING = "the network does not run: it was not started, or is closed"
 
 LOCAL, DOCKER = GROUNDS = "local", "docker"
 
@@ -74,12 +77,16 @@ class BrokerNetwork:
         self._on = on
         self.names: tuple[str, ...] = self._scenario.tree.names
         self.history: list[tuple[float, str]] = []  # when what was done: seconds since the start
-        self._network: LocalNetwork | DockerNetwork
+        self._network: LocalNetwork | DockerNetwork | None = None  # until it is started
+        self._last_states: list[str] | None = None  # of the brokers, when they were ended
+        self._pid = os.getpid()
         self._doors: dict[str, Door] = {}
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="brokerbed", daemon=True)
         self._calls: set[asyncio.Task[Any]] = set()  # under way
+        self._closing = threading.RLock()  # calls may come from several threads
         self._start_s = time.monotonic()
+        self._calm_ns: list[int] = []  # when nothing was under way
 
     def __enter__(self) -> Self:
         self.start()
@@ -92,6 +99,8 @@ class BrokerNetwork:
 
     def start(self) -> None:
         """All brokers serve, and are linked to their parents."""
+        if self._network is not None or self._loop.is_closed():
+            raise ValueError("a network can be started only once: make another one")
         prepare(self._scenario, is_local=self._on == LOCAL)
         place = Place(self.folder / FILE, 0, self.folder)
         if self._on == DOCKER:
@@ -109,24 +118,35 @@ class BrokerNetwork:
 
     def close(self) -> None:
         """Ends all brokers. What they left on disk stays."""
-        if self._loop.is_closed():
+        if os.getpid() != self._pid:  # in a forked process the brokers are not ours
             return
-        if self._thread.is_alive():
-            self._call(self._close())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-        self._loop.close()
+        with self._closing:
+            if self._loop.is_closed():
+                return
+            self._last_states = self._states()
+            try:
+                if self._thread.is_alive():
+                    self._call(self._close())
+            finally:
+                if self._thread.is_alive():
+                    self._loop.call_soon_threadsafe(self._loop.stop)
+                    self._thread.join()
+                self._loop.close()
+
+    def is_running(self) -> bool:
+        """Whether it was started and not closed; only then there are brokers to do something to."""
+        return self._thread.is_alive() and not self._loop.is_closed()
 
     def check(self) -> None:
         """Raises GroundError if a broker is dead and nobody killed it."""
 
         async def check() -> None:
-            for host in self._network.hosts.values():
+            network = self._started
+            for host in network.hosts.values():
                 await host.buried()
-            self._network.check()
+            network.check()
 
-        if self._thread.is_alive():
-            self._call(check())
+        self._call(check())
 
     # -- what there is ----------------------------------------------------------------------------------------
 
@@ -153,13 +173,18 @@ class BrokerNetwork:
 
     def told(self) -> str:
         """For people: the brokers, what was done to them, and the last lines of what they said."""
-        lines = [
-            f"{name} {host}:{port} {self.state(name)}" for name in self._doors for host, port in [self.address(name)]
-        ]
+        if self._network is None:
+            return "the network was not started"
+        lines = self._states() if self._last_states is None else [*self._last_states]
         lines += [f"{at_s:8.3f} s  {what}" for at_s, what in self.history]
-        for name, host in self._network.hosts.items():
+        network: LocalNetwork | DockerNetwork = self._network
+        for name, host in [*network.hosts.items()]:
             lines += [f"{name}: {line}" for line in list(host.said.lines)[-LINES_TOLD:]]
         return "\n".join(lines)
+
+    def _states(self) -> list[str]:
+        doors = list(self._doors.items())
+        return [f"{name} {host}:{port} {self.state(name)}" for name, door in doors for host, port in [door.address]]
 
     # -- faults -----------------------------------------------------------------------------------------------
 
@@ -172,6 +197,8 @@ class BrokerNetwork:
         host = self._host(broker)
         if host.is_up:
             raise ValueError(f"broker {broker} is not crashed: it cannot be restarted")
+        if host.is_paused:
+            raise ValueError(f"broker {broker} was paused before it crashed: resume it first")
         self._do(f"restart {broker}", self._restart(host))
 
     def pause(self, broker: str) -> None:
@@ -182,7 +209,8 @@ class BrokerNetwork:
         self._do(f"pause {broker}", self._pause(host, True))
 
     def resume(self, broker: str) -> None:
-        host = self._up(broker)
+        """Ends the pause, also that of a broker that was crashed meanwhile, which stays crashed."""
+        host = self._host(broker)
         if not host.is_paused:
             raise ValueError(f"broker {broker} is not paused: it cannot be resumed")
         self._do(f"resume {broker}", self._pause(host, False))
@@ -212,7 +240,30 @@ class BrokerNetwork:
     def wait_until_calm(self, timeout_s: float = CALM_S_MAX) -> None:
         """All links are connected and no message or change of interest is under way; those for clients that are not
         connected may wait."""
-        self._call(self._wait_until_calm(timeout_s))
+        self._call(self._calm(timeout_s))
+
+    def heal(self) -> None:
+        """Everything that is paused, crashed or cut is whole again."""
+        for name in self.names:
+            if self._host(name).is_paused:
+                self.resume(name)
+            if not self._host(name).is_up:
+                self.restart(name)
+        for link in self._started.links.values():
+            if link.is_cut:
+                self.repair(link.child.name, link.parent.name)
+
+    def assert_nothing_lost(self, timeout_s: float = CALM_S_MAX) -> None:
+        """Waits until it is calm; then every message at QoS 1 or 2 that a broker took was acknowledged by all its
+        subscribers, or waits for those that are absent. AssertionError names those that are lost."""
+        __tracebackhide__ = True
+        self.wait_until_calm(timeout_s)
+        states = {name: host.state for name, host in self._started.hosts.items()}
+        waiting = {name: 0 if it is None else int(it.offline) for name, it in states.items()}
+        folders = {name: self.folder / name for name in self.names}
+        lost = losses(folders, waiting, self._calm_ns, self._scenario.service.broker_in is not None)
+        if lost:
+            raise AssertionError(described_losses(lost))
 
     # -- names ------------------------------------------------------------------------------------------------
 
@@ -220,9 +271,14 @@ class BrokerNetwork:
         if broker not in self.names:
             more = " ..." if len(self.names) > NAMES_SHOWN_MAX else ""
             raise ValueError(f"there is no broker {broker}; there are {', '.join(self.names[:NAMES_SHOWN_MAX])}{more}")
-        if broker not in self._doors or self._loop.is_closed():
-            raise ValueError("the network does not run: it was not started, or is closed")
-        return self._network.hosts[broker]
+        if broker not in self._doors or not self.is_running():
+            raise ValueError(NOT_RUNNING)
+        return self._started.hosts[broker]
+
+    @property
+    def _started(self) -> "LocalNetwork | DockerNetwork":
+        assert self._network is not None
+        return self._network
 
     def _up(self, broker: str) -> "AnyHost":
         host = self._host(broker)
@@ -232,7 +288,7 @@ class BrokerNetwork:
 
     def _link(self, one: str, other: str) -> "AnyLink":
         ends = {self._host(one).name, self._host(other).name}
-        for link in self._network.links.values():
+        for link in self._started.links.values():
             if {link.child.name, link.parent.name} == ends:
                 return link
         raise ValueError(f"there is no link between {one} and {other}")
@@ -244,6 +300,10 @@ class BrokerNetwork:
         return self._call(work)
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        is_inside = threading.current_thread() is self._thread
+        if is_inside or not self.is_running():
+            work.close()
+            raise ValueError("the network cannot be called from its own event loop" if is_inside else NOT_RUNNING)
         future = asyncio.run_coroutine_threadsafe(self._known(work), self._loop)
         try:
             return future.result()
@@ -263,8 +323,9 @@ class BrokerNetwork:
             self._calls.discard(call)
 
     async def _start(self) -> None:
-        await self._network.start()
-        for name, host in self._network.hosts.items():
+        network = self._started
+        await network.start()
+        for name, host in network.hosts.items():
             self._doors[name] = Door(host.address)
             await self._doors[name].open()
         await self._until_linked("linked to their parents")
@@ -277,7 +338,7 @@ class BrokerNetwork:
             await asyncio.wait(calls, timeout=END_S_MAX)
         for door in self._doors.values():
             door.close()
-        await self._network.close()
+        await self._started.close()
 
     async def _crash(self, host: "AnyHost") -> None:
         host.crash()
@@ -294,7 +355,7 @@ class BrokerNetwork:
         host.pause(is_paused)
         await host.done()
         if is_paused:
-            await _until_stopped(host)
+            await until_stopped(host)
         else:
             await self._until_linked(f"all linked after {host.name} was resumed")
 
@@ -310,66 +371,26 @@ class BrokerNetwork:
         await self._until_linked(f"linked after the repair of {link.child.name}-{link.parent.name}")
 
     async def _disconnect(self, host: "AnyHost", client_id: str | None) -> int:
-        if not host.is_paused:
-            await host.look()
-        before = _closed(host)
-        count = self._doors[host.name].disconnect(client_id)
+        wait_s_max = 0.0 if host.is_paused else STOP_S_MAX
+        try:
+            count = await self._doors[host.name].disconnect(client_id, wait_s_max)
+        except TimeoutError:
+            raise GroundError(f"broker {host.name} did not end the connections within {STOP_S_MAX:.0f} s") from None
         if not count:
             who = "no client" if client_id is None else f"no client {client_id}"
             raise GroundError(f"{who} is connected to broker {host.name}: there is nothing to disconnect")
-        if not host.is_paused:
-            await look_until(
-                self._network.hosts, lambda: _closed(host) >= before + count, f"rid of the clients of {host.name}"
-            )
         return count
 
     async def _until_linked(self, what: str) -> None:
         """Those that can be."""
-        links = [it for it in self._network.links.values() if not self._obstacles([it.child, it.parent], [it])]
-        hosts = [it for it in self._network.hosts.values() if it.is_up and not it.is_paused]
+        network = self._started
+        links = [it for it in network.links.values() if not obstacles([it.child, it.parent], [it])]
+        hosts = [it for it in network.hosts.values() if it.is_up and not it.is_paused]
         await look_until(
-            self._network.hosts, lambda: all(it.serving for it in hosts) and all(it.is_confirmed for it in links), what
+            network.hosts, lambda: all(it.serving for it in hosts) and all(it.is_confirmed for it in links), what
         )
 
-    def _obstacles(self, hosts: "Iterable[AnyHost]", links: "Iterable[AnyLink]") -> list[str]:
-        """What keeps them from being linked."""
-        crashed = [f"broker {it.name} is crashed" for it in hosts if not it.is_up]
-        paused = [f"broker {it.name} is paused" for it in hosts if it.is_paused]
-        return crashed + paused + [f"the link {it.child.name}-{it.parent.name} is cut" for it in links if it.is_cut]
-
-    async def _wait_until_calm(self, timeout_s: float) -> None:
-        network = self._network
-        hosts: list[AnyHost] = [*network.hosts.values()]
-        links: list[AnyLink] = [*network.links.values()]
-        if obstacles := self._obstacles(hosts, links):
-            raise GroundError(f"the network cannot come to rest: {', '.join(obstacles)}")
-        end_s, calm, busy = time.monotonic() + timeout_s, 0, list[str]()
-        while calm < CALM_LOOKS:
-            if time.monotonic() > end_s:
-                raise GroundError(f"the network did not come to rest within {timeout_s:g} s: {', '.join(busy)}")
-            network.check()
-            await network.look()
-            busy = [f"{it.child.name}-{it.parent.name} is not connected" for it in links if not it.is_confirmed]
-            busy += [f"{left:.0f} under way at {it.name}" for it in hosts if (left := _under_way(it))]
-            slow = [(link, relay.size_bytes) for link in links if (relay := link.relay) is not None]
-            busy += [f"{size} bytes on {it.child.name}-{it.parent.name}" for it, size in slow if size]
-            calm = 0 if busy else calm + 1
-            await asyncio.sleep(LOOK_S)
-
-
-async def _until_stopped(host: "AnyHost") -> None:
-    """It cannot be asked, but the system knows."""
-    try:
-        async with asyncio.timeout(STOP_S_MAX):
-            while host.serving:  # noqa: ASYNC110 - only /proc knows
-                await asyncio.sleep(LOOK_S / 10)
-    except TimeoutError:
-        raise GroundError(f"broker {host.name} was not stopped within {STOP_S_MAX:.0f} s") from None
-
-
-def _closed(host: "AnyHost") -> float:
-    return 0.0 if host.state is None else host.state.closed
-
-
-def _under_way(host: "AnyHost") -> float:
-    return 1.0 if host.state is None else host.state.under_way - host.state.offline
+    async def _calm(self, timeout_s: float) -> None:
+        network = self._started
+        await wait_until_calm(network, [*network.hosts.values()], [*network.links.values()], timeout_s)
+        self._calm_ns.append(time.time_ns())

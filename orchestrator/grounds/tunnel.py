@@ -21,16 +21,18 @@ class Tunnel:
         """ssh://[user@]host[:port][/path/of/the/socket]. OSError if it cannot be had."""
         parts = urlsplit(url)
         self.host = parts.hostname or ""
+        who = f"{parts.username}@{self.host}" if parts.username else self.host
+        if who.startswith("-") or self.host.startswith("-") or not self.host:
+            raise OSError(f"{who or url} is no name of a machine")
         self._journal = Journal()
         self._folder = Path(tempfile.mkdtemp(prefix="brokerbed-ssh-"))
         self._socket = self._folder / "docker.sock"
-        who = f"{parts.username}@{self.host}" if parts.username else self.host
         port = ["-p", str(parts.port)] if parts.port else []
         options = ["-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15"]
         there = parts.path if parts.path not in ("", "/") else SOCKET
         try:
             self._process = subprocess.Popen(
-                ["ssh", "-nNT", *options, *port, "-L", f"{self._socket}:{there}", who],
+                ["ssh", "-nNT", *options, *port, "-L", f"{self._socket}:{there}", "--", who],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                 start_new_session=True,  # Ctrl-C is for us: what was begun there is removed first
             )  # fmt: skip

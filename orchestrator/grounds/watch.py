@@ -14,10 +14,10 @@ class BrokerState:
     asked_s: float  # when
     under_way: float = 0.0  # messages that it has to do something about
     offline: float = 0.0  # of these, those that wait for clients that are not connected
-    closed: float = 0.0  # connections that have ended, so far
     linked: dict[str, bool] = field(default_factory=dict)  # peers at the other ends of its links
     lag_s: float = 0.0  # by how much its event loop was late, in all looks at it together
     lag_samples: float = 0.0
+    is_store_blocked: bool = False  # it cannot write what it has to store, and lets its clients wait
 
     def is_linked(self, peer: str, since_s: float) -> bool:
         """It said so after `since_s`."""
@@ -53,10 +53,10 @@ async def look(address: tuple[str, int]) -> BrokerState | None:
         asked_s,
         values.get("brokerbed_messages_under_way", 0.0),
         values.get("brokerbed_offline_messages", 0.0),
-        values.get("brokerbed_connections_opened_total", 0.0) - values.get("brokerbed_connections", 0.0),
         linked,
         values.get("brokerbed_loop_lag_seconds_total", 0.0),
         values.get("brokerbed_loop_lag_samples_total", 0.0),
+        values.get("brokerbed_store_blocked", 0.0) > 0,
     )
 
 

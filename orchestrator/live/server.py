@@ -6,6 +6,7 @@ Everything but the page's own files needs the run's token. It serves loopback un
 import asyncio
 import hmac
 import json
+import reprlib
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -53,12 +54,15 @@ class Live:
     async def _guard(self, request: web.Request, handler: Callable[..., Any]) -> web.StreamResponse:
         given = request.headers.get("X-Token") or request.query.get("token", "")
         if request.path not in ("/live.css", "/live.js") and not hmac.compare_digest(
-            given.encode(), self._token.encode()
+            given.encode(errors="backslashreplace"), self._token.encode()
         ):
             return web.Response(
                 status=403, text="the token of this run is missing or wrong: open the address that was printed\n"
             )
-        answer: web.StreamResponse = await handler(request)
+        try:
+            answer: web.StreamResponse = await handler(request)
+        except _MalformedError as error:
+            answer = _refused(str(error), 400)
         if not answer.prepared:
             answer.headers["Content-Security-Policy"] = POLICY
             answer.headers["Referrer-Policy"] = "no-referrer"  # the token is in the address
@@ -92,8 +96,7 @@ class Live:
         return answer
 
     async def _strike(self, request: web.Request) -> web.Response:
-        wanted = await _object(request)
-        verb, target = str(wanted.get("verb")), wanted.get("target")
+        verb, target = _fault_in(await _object(request))
         if verb not in VERBS:
             return _refused(f"there is no fault {verb}; there are {', '.join(VERBS)}")
         try:
@@ -106,8 +109,10 @@ class Live:
 
     async def _heal(self, request: web.Request) -> web.Response:
         number = (await _object(request)).get("number")
-        if not isinstance(number, int) or not self._run.faults.heal_one(number):
-            return _refused(f"fault {number} is not there, or is healed already")
+        if type(number) is not int:  # isinstance would accept a bool
+            raise _MalformedError("number must be the whole number of a fault")
+        if not self._run.faults.heal_one(number):
+            return _refused(f"fault {reprlib.repr(number)} is not there, or is healed already")
         return web.json_response({"number": number})
 
     async def look(self) -> None:
@@ -125,16 +130,35 @@ class Live:
             self._looked.notify_all()
 
 
+class _MalformedError(Exception):
+    """A request that the page itself never sends. The message says in one sentence what is wrong with it."""
+
+
 async def _object(request: web.Request) -> dict[str, Any]:
     try:
-        told = await request.json()
-    except ValueError:
-        return {}
-    return told if isinstance(told, dict) else {}
+        told = json.loads(await request.read())
+    except (ValueError, RecursionError):
+        raise _MalformedError("the request's body must be JSON") from None
+    if not isinstance(told, dict):
+        raise _MalformedError("the request's body must be a JSON object")
+    return told
 
 
-def _refused(why: str) -> web.Response:
-    return web.json_response({"error": why}, status=409)
+def _fault_in(wanted: dict[str, Any]) -> tuple[str, str | list[str]]:
+    """The verb and the target of a fault, checked for their types only."""
+    verb, target = wanted.get("verb"), wanted.get("target")
+    if not isinstance(verb, str):
+        raise _MalformedError(f"verb must be one of {', '.join(VERBS)}")
+    if verb == "cut":
+        if not (isinstance(target, list) and len(target) == 2 and all(isinstance(it, str) for it in target)):
+            raise _MalformedError("target must be a list of the two brokers at the ends of a link")
+    elif not isinstance(target, str):
+        raise _MalformedError("target must be the name of a broker or the id of a peer")
+    return verb, target
+
+
+def _refused(why: str, status: int = 409) -> web.Response:
+    return web.json_response({"error": why}, status=status)
 
 
 @asynccontextmanager

@@ -92,13 +92,13 @@ def _read_text(path: Path, file: str) -> str:
         with path.open("rb") as stream:
             content = stream.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError:
-        _fail(file, 1, "there is no such file; `brokerbed scenarios` lists the shipped ones")
+        _fail(file, None, "there is no such file; `brokerbed scenarios` lists the shipped ones")
     except IsADirectoryError:
-        _fail(file, 1, "this is a folder; name the scenario file in it")
+        _fail(file, None, "this is a folder; name the scenario file in it")
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        _fail(file, 1, f"it cannot be read ({getattr(error, 'strerror', None) or error})")
+        _fail(file, None, f"it cannot be read ({getattr(error, 'strerror', None) or error})")
     if len(content) > FILE_BYTES_MAX:
-        _fail(file, 1, f"the file is larger than {FILE_BYTES_MAX // 2**20} MiB; this is no scenario")
+        _fail(file, None, f"the file is larger than {FILE_BYTES_MAX // 2**20} MiB; this is no scenario")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -106,7 +106,7 @@ def _read_text(path: Path, file: str) -> str:
         _fail(file, line, "this is not UTF-8 text; a scenario is a YAML file")
 
 
-def _fail(file: str, line: int, message: str, key: str = "") -> NoReturn:
+def _fail(file: str, line: int | None, message: str, key: str = "") -> NoReturn:
     raise ScenarioError(file, [Problem(line, key, message)])
 
 

@@ -9,12 +9,13 @@ PROBLEMS_SHOWN_MAX = 5  # of one file; the rest usually follows from these
 class Problem:
     """One mistake: where it stands and what is allowed there."""
 
-    line: int
+    line: int | None  # None: there is no file that could be read
     key: str  # dotted, as in topology.width; empty for the file as a whole
     message: str
 
     def __str__(self) -> str:
-        return f"{self.line}: {self.key}: {self.message}" if self.key else f"{self.line}: {self.message}"
+        place = "" if self.line is None else f"{self.line}: "
+        return f"{place}{self.key}: {self.message}" if self.key else f"{place}{self.message}"
 
 
 class ScenarioError(ValueError):
@@ -24,7 +25,8 @@ class ScenarioError(ValueError):
         assert problems
         self.file = file
         self.problems = problems
-        lines = [f"{file}:{problem}" for problem in problems[:PROBLEMS_SHOWN_MAX]]
+        shown = problems[:PROBLEMS_SHOWN_MAX]
+        lines = [f"{file}:{' ' if problem.line is None else ''}{problem}" for problem in shown]
         if (more := len(problems) - PROBLEMS_SHOWN_MAX) > 0:
             lines.append(f"{file}: and {more} more problem{'s' * (more > 1)}")
         super().__init__("\n".join(lines))

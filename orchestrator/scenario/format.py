@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from orchestrator import topology
@@ -23,6 +23,7 @@ from orchestrator.scenario.units import (
     RateOrZeroPerS,
     RatePerS,
     SizeBytes,
+    parse_fraction,
 )
 
 CLASSES_MAX = 1_000_000  # topics class/000000 ... class/999999
@@ -345,6 +346,28 @@ class Link(Part):
         return self
 
 
+class Tolerance(Part):
+    """How far a measurement may be from its prediction, as a part of it; by the first word of the metric."""
+
+    example = "{default: 2%, delay: 5%}"
+    default: Fraction = 0.02
+    table: Fraction | None = None
+    rate: Fraction | None = None
+    delay: Fraction | None = None
+    delivery: Fraction | None = None
+
+    def of(self, metric: str) -> float:
+        its: float | None = getattr(self, metric.partition(".")[0], None)
+        return self.default if its is None else its
+
+
+_TOLERANCE = {"anyOf": [TypeAdapter(Fraction).json_schema(), Tolerance.model_json_schema()]}
+
+
+def _one_for_all(value: Any) -> Any:
+    return value if isinstance(value, dict | Tolerance) else {"default": parse_fraction(value)}
+
+
 class ScenarioFile(Part):
     """One point of an experiment: the file without its sweep."""
 
@@ -365,7 +388,8 @@ class ScenarioFile(Part):
     copies: Annotated[int, Field(strict=True, ge=1, le=COPIES_MAX)] = 1
     faults: tuple[Fault, ...] = ()
     payload: Annotated[int, Field(strict=True, ge=0, le=PAYLOAD_BYTES_MAX)] = 64
+    peers: Literal["stock", "light"] = "stock"
     limits: Limits = Limits()
     durability: Literal["memory", "process", "disk"] = "process"
     links: tuple[Link, ...] = ()
-    tolerance: Fraction = 0.02
+    tolerance: Annotated[Tolerance, BeforeValidator(_one_for_all), WithJsonSchema(_TOLERANCE)] = Tolerance()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_origin
 
 from pydantic import ValidationError
 
@@ -16,6 +16,8 @@ from orchestrator.scenario.resolve import resolve
 
 SWEEP_POINTS_MAX = 20_000  # each is a run of its own
 NOT_SWEPT = ("scenario", "name", "sweep")  # what makes the points one experiment
+LISTS = frozenset(key for key, field in ScenarioFile.model_fields.items() if get_origin(field.annotation) is tuple)
+ENTRIES_SHOWN_MAX = 8  # of a list, in an error message
 
 Assignment = dict[str, Node]  # dotted path -> value, for one point of a sweep
 
@@ -102,6 +104,8 @@ def _assigned(file: str, base: Node, assignment: Assignment) -> Node:
         path = dotted.split(".")
         if path[0] in NOT_SWEPT or len(path) > NESTING_MAX:
             _fail(file, value.line, f"sweep.{shown(dotted)}", "this key cannot be swept")
+        if path[0] in LISTS and len(path) > 1 and base.child(path[0]) is None:
+            _fail(file, value.line, f"sweep.{shown(dotted)}", f"there are no {path[0]} in this file")
         replaced = _replaced(root, path, value)
         if isinstance(replaced, str):
             _fail(file, value.line, f"sweep.{shown(dotted)}", replaced)
@@ -127,8 +131,19 @@ def _replaced(node: Node | None, path: list[str], value: Node) -> Node | str:
                 if isinstance(inner, str):
                     return inner
                 return Node([*node.value[:position], inner, *node.value[position + 1 :]], node.line)
-        return f"there is no entry {shown(step)} (lists are swept by id or by position)"
+        return f"there is no entry {shown(step)}; {_entries(node.value)}"
     return f"{shown(step)} stands below a plain value"
+
+
+def _entries(nodes: list[Node]) -> str:
+    """The entries of a list as a sweep calls them."""
+    if not nodes:
+        return "the list is empty"
+    ids = [shown(name.plain()) for node in nodes if (name := node.child("id")) is not None]
+    if len(ids) > ENTRIES_SHOWN_MAX:
+        ids = [*ids[: ENTRIES_SHOWN_MAX - 1], "...", ids[-1]]
+    positions = f"0 to {len(nodes) - 1}" if len(nodes) > 1 else "0"
+    return f"there are {', '.join(ids)}, or by position {positions}" if ids else f"by position there are {positions}"
 
 
 def _scenario(file: str, document: Node, at: Mapping[str, Plain]) -> Scenario:
@@ -143,6 +158,12 @@ def _scenario(file: str, document: Node, at: Mapping[str, Plain]) -> Scenario:
     return scenario
 
 
+_REQUIRED = {  # top-level keys, as they can be written
+    "scenario": "is required: say `scenario: 1`, the version of the format",
+    "name": "is required, as in `name: my-experiment`",
+    "clock": "is required, as in `clock: {warmup: 60s, measure: 600s}`",
+    "topology": "is required, as in `topology: {tree: line, brokers: 5}`",
+}
 _MESSAGES = {
     "missing": "is required",
     "union_tag_not_found": "is required: levels, regular, line, star or explicit",
@@ -165,6 +186,8 @@ def _problem(document: Node, details: Any) -> Problem:
     if details["type"] not in ("scenario", "quantity", "missing", "union_tag_not_found"):
         given = document.find(path)  # of a topology with a wrong `tree`, pydantic has the whole topology to show
         message = f"{message}, not {shown(given.plain() if given else details['input'])}"
+    if details["type"] == "missing" and len(path) == 1:
+        message = _REQUIRED.get(str(path[0]), message)
     return _placed(document, tuple(path), message)
 
 

@@ -10,7 +10,18 @@ from typing import TypeVar
 
 from broker.routing.filters import is_wildcard, matches
 from orchestrator.scenario.document import Plain
-from orchestrator.scenario.format import CLASSES_MAX, Clock, Fault, Law, Limits, Link, Publisher, Service, Subscriber
+from orchestrator.scenario.format import (
+    CLASSES_MAX,
+    Clock,
+    Fault,
+    Law,
+    Limits,
+    Link,
+    Publisher,
+    Service,
+    Subscriber,
+    Tolerance,
+)
 from orchestrator.topology import Tree
 
 P = TypeVar("P", Publisher, Subscriber)
@@ -72,10 +83,11 @@ class Scenario:
     copies: int
     faults: tuple[Fault, ...]
     payload_bytes: int
+    peers: str  # stock or light: which client publishers and subscribers are, where they are real
     limits: Limits
     durability: str
     links: tuple[Link, ...]
-    tolerance: float
+    tolerance: Tolerance
 
     def copy_of(self, peer: P, copy: int) -> P:
         """Copy number `copy` of a peer: an id and a topic of its own, which no other copy's filters match."""

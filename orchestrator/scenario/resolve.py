@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from broker.log_record import CLIENTS
 from broker.routing.filters import filter_problem, topic_problem
 from orchestrator.scenario import format as written
 from orchestrator.scenario.document import Plain, shown
@@ -22,6 +23,10 @@ def resolve(file: written.ScenarioFile, at: Mapping[str, Plain], report: Report)
     except TopologyError as error:
         report(("topology", "parents", error.broker) if error.broker else ("topology",), str(error))
         return None
+    if CLIENTS in tree.index:
+        text = f"no broker can be called {CLIENTS}; the log of the testbed's own clients has that name"
+        report(("topology", "parents", CLIENTS), text)
+        return None
     problems = 0
 
     def count(path: Path, message: str) -> None:
@@ -34,8 +39,8 @@ def resolve(file: written.ScenarioFile, at: Mapping[str, Plain], report: Report)
         refresh_ns=file.refresh, classes=file.classes,
         subscriptions=_subscriptions(file, tree, count), publications=_publications(file, tree, count),
         service=file.service, publishers=file.publishers, subscribers=file.subscribers, copies=file.copies,
-        faults=file.faults, payload_bytes=file.payload, limits=file.limits, durability=file.durability,
-        links=file.links, tolerance=file.tolerance,
+        faults=file.faults, payload_bytes=file.payload, peers=file.peers, limits=file.limits,
+        durability=file.durability, links=file.links, tolerance=file.tolerance,
     )  # fmt: skip
     _check_peers(scenario, count)
     _check_faults(scenario, count)

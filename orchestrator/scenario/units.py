@@ -124,3 +124,20 @@ Fraction = Annotated[
         {"anyOf": [{"type": "string", "pattern": "%$"}, {"type": "number", "minimum": 0}], "examples": ["2%"]}
     ),
 ]
+
+
+def duration_text(seconds: float) -> str:
+    """As people say it, rounded."""
+    if seconds < 100:
+        return f"{max(1.0, seconds):.0f} s"
+    if seconds < 600:
+        return f"{seconds // 60:.0f} min {seconds % 60:02.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def size_text(bytes_: float) -> str:
+    """As people say it, rounded."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if bytes_ >= factor:
+            return f"{bytes_ / factor:.1f} {unit}"
+    return f"{max(1.0, bytes_ / 1e3):.0f} kB"

@@ -48,6 +48,7 @@ class _Line:
     """A connection between a client and its host."""
 
     __slots__ = ("_client", "_socket", "out")
+    unsent_bytes = 0  # simulated sockets take everything
 
     def __init__(self, loop: Loop, client: Client, wire: type[Wire]) -> None:
         self._client = client

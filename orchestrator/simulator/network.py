@@ -11,17 +11,19 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from broker.core import persist
-from broker.core.broker import Action, Broker, SetTimer
+from broker.core.broker import Broker
 from broker.core.connection import Connection
 from broker.core.notify import notify
 from broker.core.restore import restore
 from broker.core.run import Run
 from broker.core.store import MemoryStore
+from broker.core.timers import Action, SetTimer
 from broker.log_record import Log
 from broker.values import NS_PER_S
 from clients.session import Packet
+from orchestrator.simulator.link_schedule import Quality
 from orchestrator.simulator.loop import Loop
-from orchestrator.simulator.wire import Direct, Quality, Wire
+from orchestrator.simulator.wire import Direct, Wire
 
 LogWriter = Callable[[str, int, Log], None]  # who logs, in which life, what
 
@@ -55,8 +57,17 @@ class Host:
         self._write_log = write_log
         self._commit_ns = commit_ns
         self._is_committing = False
+        self._logged_bytes = 0  # of the log's records, those of turns that are stored
         self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()  # while it is paused
         self.log = Log() if write_log is not None else None
+
+    @property
+    def is_dead(self) -> bool:
+        return not self.is_up
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.is_paused or not self.is_up
 
     def start(self) -> None:
         self.lives += 1
@@ -64,6 +75,7 @@ class Host:
         self.serving = 0 if self.is_paused else self.lives
         if self._write_log is not None:
             self.log = Log()
+            self._logged_bytes = 0
         config = self._config(self.lives)
         self.is_plain = self.store is None and config.service_in is None
         self.broker = Broker(config, self.log, is_durable=self.store is not None, at=self._timers_of(self.lives))
@@ -77,7 +89,7 @@ class Host:
             up()
 
     def crash(self) -> None:
-        """Everything that was not stored is gone, and so are all connections."""
+        """Everything that was not stored is gone, also from the log, and so are all connections."""
         self.close_log()
         self.is_up = False
         self.serving = 0
@@ -117,13 +129,19 @@ class Host:
                 self.loop.at(self.loop.now_ns + self._commit_ns, self._committed, self.lives)
         if (broker.dirty or broker.ending) and (not self._is_committing or self.acknowledges_first):
             self._write()
+        if self.log is not None and not self._is_committing:
+            self._logged_bytes = len(self.log.records)
 
     def _committed(self, life: int) -> None:
-        if life == self.lives and self.is_up:
-            assert self.store is not None
-            self.store.commit(persist.take(self.broker))
-            self._is_committing = False
-            self._write()
+        if life != self.lives or not self.is_up:
+            return
+        if self.is_paused:
+            self.do(self._committed, life)
+            return
+        assert self.store is not None
+        self.store.commit(persist.take(self.broker))
+        self._is_committing = False
+        self.flush()
 
     def _write(self) -> None:
         broker = self.broker
@@ -141,8 +159,18 @@ class Host:
                 broker.lost(connection, self.loop.now_ns)
 
     def write_log(self, bytes_min: int = 0) -> None:
-        if self._write_log is not None and self.log is not None and len(self.log.records) >= bytes_min:
-            self._write_log(self.name, self.lives, self.log)
+        """The records of those turns that are stored, as a real broker writes them only then."""
+        log = self.log
+        if self._write_log is None or log is None or len(log.records) < bytes_min:
+            return
+        if not self._is_committing:
+            self._write_log(self.name, self.lives, log)
+        else:
+            unstored = log.records[self._logged_bytes :]
+            del log.records[self._logged_bytes :]
+            self._write_log(self.name, self.lives, log)
+            log.records += unstored
+        self._logged_bytes = 0
 
     def _timers_of(self, life: int) -> SetTimer:
         """The broker's timers are events of the simulation, as long as this life lasts."""
@@ -200,7 +228,7 @@ class Socket:
                 notify(broker, connection, packet, host.loop.now_ns)
             return
         broker.received_packet(connection, packet, host.loop.now_ns)
-        if broker.dirty or broker.ending or broker.unsaved:
+        if broker.dirty or broker.ending or broker.unsaved or host.store is not None:
             host.flush()
 
     def broken(self) -> None:

@@ -15,20 +15,22 @@ from clients.crowd import Crowd, copies_of, demand_of
 from orchestrator.faults import Faults
 from orchestrator.scenario.model import Scenario
 from orchestrator.simulator.clients import Client
+from orchestrator.simulator.link_schedule import Quality
 from orchestrator.simulator.loop import Loop
 from orchestrator.simulator.network import Host, LogWriter, Uplink
-from orchestrator.simulator.wire import NO_DELAY, Quality
+from orchestrator.simulator.wire import NO_DELAY
 
 STARTS_NS, CONNECT_NS, SUBSCRIBE_NS = -10 * NS_PER_S, -8 * NS_PER_S, -5 * NS_PER_S
 DRAIN_NS = 60 * NS_PER_S  # at most, after the measured time
 GC_ALLOCATIONS = 100_000  # between two looks for garbage in circles, of which there is little
+COMMIT_NS = 200_000  # about what SQLite takes; so a crash may fall between storing and sending, as on real grounds
 LOG_BYTES = 1 << 16  # kept in memory, of each broker, before they are written
 SLICE_EVENTS = 20_000  # between two looks at the progress
 UNLIMITED = 1 << 40
 
 
 class Simulation:
-    def __init__(self, scenario: Scenario, write_log: LogWriter | None = None, commit_ns: int = 0) -> None:
+    def __init__(self, scenario: Scenario, write_log: LogWriter | None = None) -> None:
         self.scenario = scenario
         self.loop = Loop()
         self.loop.now_ns = STARTS_NS
@@ -37,15 +39,15 @@ class Simulation:
         self._write_log = write_log
         self._is_stopped = False
         self.client_log = Log() if write_log is not None else None
-        self.hosts = {name: self._host(name, commit_ns) for name in scenario.tree.names}
+        self.hosts = {name: self._host(name) for name in scenario.tree.names}
         self.links = {child: self._link(child, parent) for child, parent in scenario.tree.links}
         self._clients: dict[str, list[Client]] = {name: [] for name in self.hosts}
-        self.crowd = Crowd(scenario, self.loop, self.client_log, self._client)
+        self.crowd = Crowd(scenario, self.loop, self.client_log, self._client, self._peer)
         self.faults = Faults(self, self.crowd.peers)
 
     # -- building ---------------------------------------------------------------------------------------------
 
-    def _host(self, name: str, commit_ns: int) -> Host:
+    def _host(self, name: str) -> Host:
         scenario = self.scenario
         position = scenario.tree.index[name]
         parent = None if position == 0 else scenario.tree.names[int(scenario.tree.parents[position])]
@@ -72,12 +74,15 @@ class Simulation:
             return BrokerConfig(incarnation=str(life), id_token=f"{name}/{life}", **shared)
 
         is_durable = scenario.durability != "memory" and any(it.verb == "crash" for it in scenario.faults)
-        return Host(self.loop, name, config, parent, is_durable, self._write_log, commit_ns)
+        return Host(self.loop, name, config, parent, is_durable, self._write_log, COMMIT_NS if is_durable else 0)
 
     def _client(self, broker: str, client_id: str, is_clean: bool) -> Client:
         client = Client(self.loop, self.hosts[broker], client_id, is_clean)
         self._clients[broker].append(client)
         return client
+
+    def _peer(self, broker: str, client_id: str) -> Client:
+        return self._client(broker, client_id, False)
 
     def _link(self, child: str, parent: str) -> Uplink:
         named = [it for it in self.scenario.links if set(it.between) == {child, parent}]

@@ -1,21 +1,17 @@
 """Wires: one direction of a connection on the simulated network.
 
-Packets cross as objects. A wire keeps order, may take time (a constant or a law) and have a bandwidth.
+Packets cross as objects. A wire keeps order, may take time (a constant or a law) and have a bandwidth, of which a
+packet takes as much as its bytes would on a real link.
 """
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from broker.config import Demand
-from broker.core.run import Run
-from broker.values import NS_PER_S, Published
 from clients.session import Packet
+from orchestrator.simulator.link_schedule import LinkSchedule, Quality, piece_sizes
 from orchestrator.simulator.loop import Loop
-
-HEADER_BYTES = 40  # of a packet beside topic and payload, for bandwidth: TCP, IP, MQTT
-CONTROL_BYTES = 60  # of any other packet, in all
+from orchestrator.simulator.packet_size import link_bytes
 
 
 class End(Protocol):
@@ -25,34 +21,19 @@ class End(Protocol):
     def broken(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Quality:
-    """Of one direction of a wire."""
-
-    delay: Demand | None = None
-    bit_per_s: float | None = None
-
-
 NO_DELAY = Quality()
 
 
 class Wire:
     """One direction: what is sent arrives at the other end, in order, later or at once."""
 
-    __slots__ = (
-        "_free_ns", "_held", "_is_instant", "_last_ns", "_loop", "_quality", "_stuck", "_to", "direct", "is_held",
-        "is_open", "send",
-    )  # fmt: skip
+    __slots__ = ("_held", "_loop", "_schedule", "_to", "direct", "is_held", "is_open", "send")
 
     def __init__(self, loop: Loop, to: End, quality: Quality) -> None:
         self._loop = loop
         self._to = to
-        self._quality = quality
-        self._is_instant = quality is NO_DELAY
-        self._free_ns = loop.now_ns  # the bandwidth is used until then
-        self._last_ns = loop.now_ns  # nothing overtakes what arrives then
+        self._schedule = None if quality == NO_DELAY else LinkSchedule[Packet | None](quality)
         self._held: deque[Packet] = deque()
-        self._stuck: deque[Packet] = deque()  # would have arrived while it was held
         self.direct: Direct | None = None  # the output that goes straight into this wire, if there is one
         self.is_held = False
         self.is_open = True
@@ -62,7 +43,7 @@ class Wire:
         """The way that fits: most wires take no time, and then nothing can come between sending and arriving."""
         if self.is_held:
             self.send: Callable[[Packet], None] = self._held.append
-        elif self._is_instant:
+        elif self._schedule is None:
             put, arrived = self._loop.at_once.append, self._to.arrived
             self.send = lambda packet: put((arrived, packet))
         else:
@@ -71,21 +52,19 @@ class Wire:
             self.direct.append = self.send  # type: ignore[method-assign]
 
     def _send(self, packet: Packet) -> None:
-        quality = self._quality
-        due_ns = self._loop.now_ns
-        if quality.bit_per_s is not None:
-            self._free_ns = max(due_ns, self._free_ns) + round(8 * _size(packet) * NS_PER_S / quality.bit_per_s)
-            due_ns = self._free_ns
-        if quality.delay is not None:
-            due_ns += quality.delay()
-        self._last_ns = max(due_ns, self._last_ns)
-        self._loop.at(self._last_ns, self._arrive, packet)
+        """It arrives with the last of its pieces; the others carry nothing but their size."""
+        assert self._schedule is not None
+        *others, last = piece_sizes(link_bytes(packet))
+        for size in others:
+            self._schedule.send(None, size, self._loop.now_ns)
+        self._loop.at(self._schedule.send(packet, last, self._loop.now_ns), self._arrive, None)
 
-    def _arrive(self, packet: Packet) -> None:
-        if self.is_held:
-            self._stuck.append(packet)
-        elif self.is_open:
-            self._to.arrived(packet)
+    def _arrive(self, _: None) -> None:
+        if self.is_held or self._schedule is None:
+            return
+        for packet in self._schedule.take(self._loop.now_ns):
+            if packet is not None and self.is_open:
+                self._to.arrived(packet)
 
     def hold(self) -> None:
         self.is_held = True
@@ -94,12 +73,12 @@ class Wire:
     def release(self) -> None:
         self.is_held = False
         held, self._held = self._held, deque()
-        stuck, self._stuck = self._stuck, deque()
         self._choose()
         if not self.is_open:
             self._loop.soon(self._tell, None)
-        for packet in stuck:
-            self._loop.soon(self._arrive, packet)
+        if self._schedule is not None:
+            for due_ns in self._schedule.resume(self._loop.now_ns):
+                self._loop.at(due_ns, self._arrive, None)
         for packet in held:
             self.send(packet)
 
@@ -108,20 +87,13 @@ class Wire:
         if self.is_open:
             self.is_open = False
             self._held.clear()
-            self._stuck.clear()
+            if self._schedule is not None:
+                self._schedule.clear()
             if not self.is_held:
                 self._loop.soon(self._tell, None)
 
     def _tell(self, _: None) -> None:
         self._to.broken()
-
-
-def _size(packet: Packet) -> int:
-    if isinstance(packet, Run):
-        return HEADER_BYTES + len(packet.topic) + len(packet.data)
-    if isinstance(packet, Published):
-        return HEADER_BYTES + packet.message.size
-    return CONTROL_BYTES
 
 
 class Direct(list[Any]):

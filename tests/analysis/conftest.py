@@ -10,6 +10,7 @@ from analysis.jobs.session import session
 from tests.analysis.commands import Commands
 from tests.analysis.frames import Small
 from tests.analysis.real import Real, real_run
+from tests.needs import require
 
 FOR_SMALL_FRAMES = {
     "spark.sql.shuffle.partitions": "1",
@@ -19,6 +20,7 @@ FOR_SMALL_FRAMES = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    require("java")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("analysis.jobs.session.DRIVER_MEMORY", "4g")  # one Java for more than a hundred tests
         with session("local[2]", 0) as it:

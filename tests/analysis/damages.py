@@ -48,7 +48,7 @@ def _is_class(row: Row) -> bool:
 def _to_classes(rows: list[Row], broker: str) -> list[Row]:
     """What a broker sends to the clients of the classes, all of it at once and for the first time."""
     its = [it for it in rows if it["broker"] == broker and it["event"] == "sent"]
-    return [it for it in its if str(it["client"]).startswith(f"{broker}-sub") and it["flags"] == 0]
+    return [it for it in its if str(it["client"]).startswith(f"{broker}/sub") and it["flags"] == 0]
 
 
 def _of_message(rows: list[Row], publisher: str, number: int) -> tuple[list[Row], list[Row]]:

@@ -49,7 +49,7 @@ class Small:
     def table(self, ddl: str, *rows: tuple[Any, ...]) -> DataFrame:
         return Frames(self.spark, _NOWHERE).table(rows, ddl)
 
-    def intervals(self, *its: tuple[float, float, int], runs: Sequence[int] = (0,), peer_batches: int = 1) -> DataFrame:
+    def intervals(self, *its: tuple[float, float, int], runs: Sequence[int] = (0,)) -> DataFrame:
         """(begin, end, batch or -1) in seconds; all batches of a run are of the same length."""
         found = []
         number = 1 + max(batch for *_, batch in its)
@@ -59,11 +59,10 @@ class Small:
                 begin_ns, end_ns = round(begin * S), round(end * S)
                 first, last = max(-1, begin_ns // BIN_NS), max(-1, (end_ns - 1) // BIN_NS)
                 for bin_ in range(first, last + 1):
-                    row = run, 0, bin_, place, begin_ns, end_ns, batch, batch * peer_batches // number, float(length_s)
+                    row = run, 0, bin_, place, begin_ns, end_ns, batch, float(length_s)
                     found.append(row)
         return self.table(
-            "run int, point int, bin bigint, interval int, begin_ns bigint, end_ns bigint, batch int, peer_batch int,"
-            " seconds double",
+            "run int, point int, bin bigint, interval int, begin_ns bigint, end_ns bigint, batch int, seconds double",
             *found,
         )
 
@@ -78,10 +77,12 @@ def plain(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
 
 
 def cells(frame: DataFrame) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """x and n by metric, labels and unit."""
+    """x and n by metric, labels and batch; of peers by copy and batch."""
     found: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    for metric, first, second, unit, x, n in plain(frame, "metric", "first", "second", "unit", "x", "n"):
-        labels = tuple(filter(None, (first, second)))
-        assert (metric, *labels, str(unit)) not in found
-        found[metric, *labels, str(unit)] = x, n
+    for metric, first, second, copy, batch, x, n in plain(
+        frame, "metric", "first", "second", "copy", "batch", "x", "n"
+    ):
+        key = metric, *filter(None, (first, second)), str(batch) if copy < 0 else f"{copy}/{batch}"
+        assert key not in found
+        found[key] = x, n
     return found

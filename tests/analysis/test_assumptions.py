@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.assumptions import Assumption, are_exponential, are_poisson, is_stationary, keep_rates
+from analysis.assumptions import Assumption, are_exponential, are_poisson, is_stationary, judged_together, keep_rates
 
 BINS = 100
 SEEDS = 1000
@@ -98,6 +98,14 @@ def test_trend_fails_and_noise_passes() -> None:
 )
 def test_shortfall(count: int, due: float, holds: bool) -> None:
     assert only(keep_rates("x", [("b0", count, due)])).holds is holds
+
+
+def test_tests_of_several_runs_share_the_level() -> None:
+    """Alone, .006 is below the level of 1%; one of three tests of a kind fails below .0033."""
+    alone = [Assumption("x", "b0", 0.006, False), Assumption("y", "b0", 0.006, False)]
+    assert judged_together(alone) == alone
+    both = judged_together([*alone, Assumption("x", "b1", 0.9, True), Assumption("x", "b2", 0.003, False)])
+    assert [(it.name, it.at) for it in both if not it.holds] == [("y", "b0"), ("x", "b2")]
 
 
 def test_nothing_is_due() -> None:

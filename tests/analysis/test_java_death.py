@@ -10,6 +10,7 @@ import pytest
 
 from tests.analysis.real import simulate
 from tests.broker.running import COMMAND, until
+from tests.progress import without_progress
 
 TEXT = """
 scenario: 1
@@ -51,6 +52,6 @@ def test_java_that_is_killed(tmp_path: Path, at_work_s: float) -> None:
         process.kill()
     assert process.returncode == 3, errors
     assert out == ""
-    assert len(errors.splitlines()) == 1, errors
-    (line,) = errors.splitlines()
+    assert len(without_progress(errors)) == 1, errors
+    (line,) = without_progress(errors)
     assert line.startswith("brokerbed: Spark")

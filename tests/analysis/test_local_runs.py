@@ -14,7 +14,7 @@ topology: {tree: regular, arity: 2, depth: 2}
 classes: 5
 subscriptions: {mean_active: 10, lifetime: {mean: 5s}}
 publications: {rate: 10/s}
-tolerance: 5%
+tolerance: 20%
 """
 
 

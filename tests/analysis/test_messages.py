@@ -13,6 +13,8 @@ from broker.log_record import DUPLICATE, WAITED
 from tests.analysis.frames import LONG_AGO_S, S, Small, cells, plain
 
 PEERS = "run int, id string, base string, copy int, comes_and_goes boolean"
+INPUTS = "run int, input string"
+FAULTS = "run int, fault bigint, struck_ns bigint, confirmed_ns bigint"
 
 
 def of(origin: str, sequence: int, **more: Any) -> dict[str, Any]:
@@ -54,7 +56,7 @@ def test_peer_cells(small: Small) -> None:
                  Message 3 made at 26 in the cut, sent at 27, got at 30 and ready at 31 (5 and 1, batch 1).
     copy 1, p.1: message 1 made, sent, got, ready at 12, 12, 13, 14: 2, 0 and 1; message 2 is not sent.
     """
-    times = small.intervals((LONG_AGO_S, 10, -1), (10, 20, 0), (20, 24, 1), (24, 28, -1), (28, 34, 1), peer_batches=2)
+    times = small.intervals((LONG_AGO_S, 10, -1), (10, 20, 0), (20, 24, 1), (24, 28, -1), (28, 34, 1))
     rows = []
     for copy, number, stations in (
         (0, 1, (8, 11, 12, 14.5)), (0, 2, (18, 19, 21, 25)), (0, 3, (26, 27, 30, 31)), (1, 1, (12, 12, 13, 14)),
@@ -113,7 +115,7 @@ def test_input_and_output_cells(small: Small) -> None:
     }
     assert cells(delays.input_cells(events, times)) == {
         ("delay.stage", "broker_in", "b1", "0/0"): (pytest.approx(0.5 + 2 + 0.5), 3),
-        ("delay.stage", "broker_in", "b1", "-1/0"): (0.25, 1),  # the classes have a stage of their own
+        ("delay.stage", "broker_in", "b1", "0"): (0.25, 1),  # the classes have a stage of their own
     }
 
 
@@ -182,7 +184,7 @@ def test_fates(small: Small) -> None:
 def test_due_and_delivery(small: Small) -> None:
     """p publishes for s and r. 1 (at 5, in the warm-up); 2 (12) reaches both; 3 (15) only r; 4 (16) is waiting for s
     and has reached r; 5 (23, in a cut) reaches none; 6 (31) reaches s."""
-    times = small.intervals((LONG_AGO_S, 10, -1), (10, 20, 0), (20, 30, -1), (30, 40, 1), peer_batches=2)
+    times = small.intervals((LONG_AGO_S, 10, -1), (10, 20, 0), (20, 30, -1), (30, 40, 1))
     got = {1: "sr", 2: "sr", 3: "r", 4: "r", 5: "", 6: "s"}
     made = zip((5, 12, 15, 16, 23, 31), got, strict=True)
     rows = [client(time, event, "p", "p", number) for time, number in made for event in ("published", "sent")]
@@ -202,31 +204,86 @@ def test_due_and_delivery(small: Small) -> None:
     }
 
 
+def no_service(small: Small) -> DataFrame:
+    """At the inputs of brokers."""
+    return small.table(INPUTS, (0, "received"))
+
+
 def test_aftermath(small: Small) -> None:
     """Faults 1 (10 to 20) and 2 (30 to 40); 3 holds up nothing and has no row.
 
-    p.1 was made at 12 and ready at 27, p.2 at 20 and 21, p.3 made at 29 before the second one. On the link one waited
-    from 31 to 44, another from 9 (before) to 60. A resynchronisation was made at 40, and one at 70.
+    p.1 was made at 12 and ready at 24, p.2 at 23 and 25, p.3 made at 41 after the second one. On the link one waited
+    from 31 to 44, another from 42 to 46, a third (of another copy, with a stage of its own) from 43 to 60, and a fourth
+    when the queue had been empty. A resynchronisation was made at 40, and one at 70.
     """
     passed = passages(
         small.events(
-            *(client(it, "published", "p", "p", number) for number, it in enumerate((12, 20, 29), 1)),
-            *(client(it, "processed", "s", "p", number) for number, it in enumerate((27, 21, 90), 1)),
+            *(client(it, "published", "p", "p", number) for number, it in enumerate((12, 23, 41), 1)),
+            *(client(it, "processed", "s", "p", number) for number, it in enumerate((24, 25, 90), 1)),
         )
     )
     events = small.events(
-        (9, "b1", "queued", "b1>b0", of("b1.1", 1)),
         (31, "b1", "queued", "b1>b0", of("b1.1", 2)),
-        (32, "b1", "queued", "s", of("b1.1", 3)),
         (40, "b1", "link_resync", "b1>b0"),
+        (42, "b1", "queued", "b1>b0", of("b1.1", 3)),
+        (43, "b1", "queued", "b1>b0", of("b1.1", 4, topic="copy1/t")),
         (44, "b1", "sent", "b1>b0", of("b1.1", 2)),
-        (60, "b1", "sent", "b1>b0", of("b1.1", 1)),
-        (65, "b1", "sent", "s", of("b1.1", 3)),
+        (46, "b1", "sent", "b1>b0", of("b1.1", 3)),
+        (47, "b1", "queued", "b1>b0", of("b1.1", 5)),
+        (49, "b1", "sent", "b1>b0", of("b1.1", 5)),
+        (60, "b1", "sent", "b1>b0", of("b1.1", 4, topic="copy1/t")),
         (70, "b1", "link_resync", "b1>b0"),
     )
-    struck = (0, 1, 10 * S, 20 * S), (0, 2, 30 * S, 40 * S), (0, 3, 80 * S, 85 * S)
-    faults = small.table("run int, fault bigint, struck_ns bigint, confirmed_ns bigint", *struck)
-    assert plain(aftermath(passed, events, faults), "fault", "through_ns") == [(1, 27 * S), (2, 44 * S)]
+    struck = (0, 1, 10 * S, 20 * S), (0, 2, 30 * S, 40 * S), (0, 3, 91 * S, 95 * S)
+    found = aftermath(passed, events, small.table(PEERS), no_service(small), small.table(FAULTS, *struck))
+    assert plain(found, "fault", "through_ns") == [(1, 24 * S), (2, 46 * S)]
+
+
+def test_aftermath_lasts_until_every_queue_was_empty(small: Small) -> None:
+    """p publishes 1 at 12, while b1 is dead (10 to 20); b1 gets it at 20, and s has processed it at 27. 2 and 3 come
+    while others wait for s before them: 3 is sent at 32. 4 comes when nobody waits for s any more."""
+    made, sent = {1: 12, 2: 21, 3: 24, 4: 33}, {1: 20, 2: 21, 3: 24, 4: 33}
+    got, ready = {1: 26, 2: 28, 3: 32, 4: 35}, {1: 27, 2: 30, 3: 33, 4: 36}
+    rows = [client(it, "published", "p", "p", number) for number, it in made.items()]
+    rows += [client(it, "sent", "p", "p", number) for number, it in sent.items()]
+    rows += [client(it, "received", "s", "p", number) for number, it in got.items()]
+    rows += [client(it, "processed", "s", "p", number) for number, it in ready.items()]
+    noted: list[tuple[Any, ...]] = []
+    for number, entered in sent.items():
+        message = of("b1.1", number + 100)
+        noted.append((entered, "b1", "identified", "p", message | {"number": number}))
+        noted.append((entered, "b1", "received", "p", message))
+        noted.append((entered + 1, "b1", "served", "p", message))
+        noted.append((entered + 1, "b1", "queued", "s", message))
+        noted.append((got[number], "b1", "sent", "s", message | {"flags": WAITED}))
+    faults = small.table(FAULTS, (0, 1, 10 * S, 20 * S))
+    inputs = small.table(INPUTS, (0, "served"))
+    found = aftermath(passages(small.events(*rows)), small.events(*noted), small.table(PEERS), inputs, faults)
+    assert plain(found, "fault", "through_ns") == [(1, 32 * S)]
+
+
+@pytest.mark.parametrize(
+    ("moves", "through_s"),
+    [
+        (
+            [(5, "connected"), (11, "disconnected"), (50, "connected")],
+            None,
+        ),  # away from 11 on: it would wait in any case
+        ([(5, "connected"), (13, "disconnected"), (50, "connected")], 50),  # without the fault it had come before 13
+        ([(5, "connected"), (11, "disconnected"), (19, "connected")], 50),  # without the fault it had come at 19
+    ],
+)
+@pytest.mark.parametrize("peer", ["p", "s"])
+def test_messages_for_peers_that_are_away_are_no_backlog_of_a_fault(
+    small: Small, peer: str, moves: list[tuple[int, str]], through_s: int | None
+) -> None:
+    """Made at 12, ready at 50; the fault is from 10 to 20."""
+    passed = passages(small.events(client(12, "published", "p", "p", 1), client(50, "processed", "s", "p", 1)))
+    events = small.events(*((time, "b1", event, peer) for time, event in moves))
+    faults = small.table(FAULTS, (0, 1, 10 * S, 20 * S))
+    peers = small.table(PEERS, (0, peer, peer, 0, True))
+    found = aftermath(passed, events, peers, no_service(small), faults)
+    assert plain(found, "through_ns") == ([] if through_s is None else [(through_s * S,)])
 
 
 def test_out_of_order(small: Small) -> None:

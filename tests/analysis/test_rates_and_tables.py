@@ -120,7 +120,7 @@ def test_tables_of_two_runs_are_kept_apart(small: Small) -> None:
         small.table("run int, broker string", (0, "b0"), (1, "b0")),
         small.table("run int, broker string, restarted_ns bigint", (1, "b0", 6 * S)),
     )
-    rows = plain(found.where("metric = 'table.local_entries' and first = 'b0'"), "run", "unit", "x")
+    rows = plain(found.where("metric = 'table.local_entries' and first = 'b0'"), "run", "batch", "x")
     assert rows == [(0, 0, 6), (0, 1, 6), (1, 0, 6), (1, 1, 0)]
 
 

@@ -58,14 +58,16 @@ def test_report_of_a_run_that_was_not_analysed(tmp_path: Path, command: Commands
     shares = [it["y"] for it in series if it["kind"] == "delay"]
     assert shares == sorted(shares, reverse=True)
     assert (shares[0], shares[-1]) == (1.0, 0.0)
-    assert looked_at(folder / "report.html", "run-faulted", "svg.time rect.struck") == 1
+    assert looked_at(folder / "report.html", "run-faulted", ".broad svg.time rect.struck") == 1
 
 
 def test_report_of_a_sweep(tmp_path: Path, command: Commands) -> None:
     """Two routings are two curves with three measured points each, in every chart."""
     folder = run_only(tmp_path, SWEEP)
     command("analyse", folder)
-    assert looked_at(folder / "report.html", "run-swept", "#figures figure:first-of-type svg.chart path.line") == 2
+    assert (
+        looked_at(folder / "report.html", "run-swept", "#figures figure:first-of-type .broad svg.chart path.line") == 2
+    )
     text = "".join(read((folder / "report.html").read_text(encoding="utf-8")).text)
     assert "Of 36 headline rows at 6 points" in text
 

@@ -166,3 +166,8 @@ def test_seeds_and_points_that_are_none(tmp_path: Path, capfd: pytest.CaptureFix
         out.write("sweep: {routing: [identity, simple]}\n")
     with pytest.raises(RunError, match=r"points/0/run\.json"):
         find(folder)
+    (folder / "points" / "7").mkdir(parents=True)
+    with pytest.raises(RunError, match="has no such point"):  # there are two
+        find(folder / "points" / "7")
+    with pytest.raises(RunError, match="has no such point"):  # of which point is this a seed?
+        find(seeds / "9")

@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from analysis.jobs import analyse
+from analysis.jobs import analyse, session
 from analysis.runs import find
 from orchestrator.run import VIRTUAL, run
 from orchestrator.run_directory import is_finished
@@ -87,11 +88,20 @@ def test_points_that_are_analysed_in_portions_give_the_same(tmp_path: Path, monk
     (whole,) = analyse.analyse([found])
     monkeypatch.setattr(analyse, "PORTION_ROWS", 1)
     assert [[it.point for it in portion.runs] for portion in analyse.portions(found)] == [[0, 0], [1, 1], [2, 2]]
-    told: list[float] = []
-    (parts,) = analyse.analyse([found], progress=told.append)
+    monkeypatch.setattr(session, "TASKS_S", 0.02)
+    said: list[tuple[float, str]] = []
+    (parts,) = analyse.analyse([found], progress=lambda part, step: said.append((part, step)))
+    told, steps = zip(*dict.fromkeys((part, step.partition(" (")[0]) for part, step in said), strict=True)
     assert (told[0], told[-1]) == (0, 1)
-    assert told == sorted(told)
-    assert len(told) == 1 + 3 * 4  # the jobs of each portion
+    assert list(told) == sorted(told)
+    assert len(told) == 1 + 3 * (2 + 4)  # the jobs of each portion
+    assert list(steps[:3]) == [
+        "starting Spark",
+        "reading the log",
+        "invariants, assumptions, measurements, time series",
+    ]
+    assert [step.count(",") for step in steps[2:6]] == [3, 2, 1, 0]  # one less as each is done
+    assert [step for _, step in said if re.search(r" \([0-9]+ of [1-9][0-9]* Spark tasks\)$", step)]
     assert len(whole.points) == len(parts.points) == 3
     for one, other in zip(whole.points, parts.points, strict=True):
         assert [row.measured for row in one.rows] == pytest.approx([row.measured for row in other.rows])

@@ -1,5 +1,7 @@
 """The way of one message: every hop, each step after what led to it."""
 
+import re
+
 import pytest
 
 from analysis.errors import RunError
@@ -81,6 +83,20 @@ def test_reasons_are_told(real: Real) -> None:
 @pytest.mark.parametrize("message", ["p.0", "p", "17", "", ".", "p.0.x", "p.0.-1"])
 def test_what_is_no_name_of_a_message(real: Real, message: str) -> None:
     with pytest.raises(RunError, match=r"there is no such message|is called by its publisher and number"):
+        trace(real.finished.folder, message)
+
+
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        ("p.7", r"p has copies: did you mean p\.0\.7\?"),
+        ("p.99999", r"p has copies, p\.0 to p\.1"),
+        ("p.0.99999", r"p\.0 published 1 to \d+"),
+        ("x.0.7", r"publishers are p\.0, p\.1, q\.0, q\.1$"),
+    ],
+)
+def test_message_that_is_not_there_is_answered_with_those_that_are(real: Real, message: str, hint: str) -> None:
+    with pytest.raises(RunError, match=f"^{re.escape(message)}: there is no such message in .*; {hint}"):
         trace(real.finished.folder, message)
 
 

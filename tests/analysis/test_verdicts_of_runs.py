@@ -26,6 +26,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("verdicts")
     (folder / "pair.yaml").write_text(PAIR)
     (folder / "short.yaml").write_text(SHORT)
+    (folder / "long.yaml").write_text(PAIR.replace("measure: 200s", "measure: 2000s"))
     return folder
 
 
@@ -82,7 +83,8 @@ def test_a_broker_that_drops_control_messages_is_caught(
     command: Commands, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each class has a subscriber for a tenth of the time (1 s of 10). An entry that is not taken back stays until it is
-    the next time, which adds 5% of the other nine tenths; one that is not made takes 5% of the one tenth: 1.4 of 1."""
+    the next time, which adds 5% of the other nine tenths; one that is not made takes 5% of the one tenth: 1.4 of 1.
+    Such entries stay for 10 s on average, so the run is longer than the others."""
     honest, draws, dropped = Overlay._tell, random.Random(1), 0
 
     def tell(self: Overlay, *arguments: Any, **more: Any) -> None:
@@ -95,7 +97,7 @@ def test_a_broker_that_drops_control_messages_is_caught(
     monkeypatch.setattr(Overlay, "_tell", tell)
     said = command(
         "run",
-        place / "pair.yaml",
+        place / "long.yaml",
         "--on",
         "virtual",
         "--json",
@@ -133,12 +135,13 @@ def test_a_run_that_is_too_short(command: Commands, place: Path, kept: dict[str,
     unclear = {name for name, it in found.items() if it == "inconclusive"}
     assert unclear
     assert (said.code, said.json["agrees"]) == (1, False)
-    assert "inconclusive: measure longer" in said.errors
+    longer = max(row["longer"] for row in headline(said.json).values() if "longer" in row)
+    assert f"measure {longer:.4g} times longer" in said.errors
     assert cases_with("failure", suite(place / "short.xml")).keys() == unclear
     said = command("analyse", place / "short" / "latest", "--allow-inconclusive", *options)
     assert said.code == 0
     assert "inconclusive" in said.out
-    assert "measure longer" not in said.errors
+    assert "times longer" not in said.errors
     its = suite(place / "short.xml")
     assert not cases_with("failure", its)
     assert cases_with("skipped", its).keys() == unclear
@@ -149,23 +152,24 @@ def control_per_s(folder: Path) -> float:
     field = pc.field("event")
     is_control = (field == "link_subscribe") | (field == "link_unsubscribe")
     time_ns = pc.field("time_ns")
-    wanted = is_control & (time_ns >= 20_000_000_000) & (time_ns < 40_000_000_000)
-    return float(ds.dataset(folder / "log", partitioning="hive").count_rows(filter=wanted)) / 20
+    wanted = is_control & (time_ns >= 20_000_000_000) & (time_ns < 60_000_000_000)
+    return float(ds.dataset(folder / "log", partitioning="hive").count_rows(filter=wanted)) / 40
 
 
 def test_three_seeds_are_pooled(command: Commands, place: Path, kept: dict[str, Said]) -> None:
     folder = run_only(place, SHORT, "--seeds", "3", "--out", "pooled")
     assert sorted(it.name for it in (folder / "seeds").iterdir()) == ["1", "2", "3"]
     told = command("analyse", folder, "--json").json
-    assert (told["seeds"], told["model_seconds"], told["compared_seconds"]) == ([1, 2, 3], 60, 60)
+    assert (told["seeds"], told["model_seconds"], told["compared_seconds"]) == ([1, 2, 3], 120, 120)
     rates = [control_per_s(it) for it in sorted((folder / "seeds").iterdir())]
     one, pooled = headline(kept["short"].json), headline(told)
     assert one["rate.control"]["measured"] == pytest.approx(rates[0])
     assert pooled["rate.control"]["measured"] == pytest.approx(sum(rates) / 3)
     # three times as many batches: about 1.7 times narrower
-    widths = [(it[name]["ci_high"] - it[name]["ci_low"]) for it in (one, pooled) for name in HEADLINE]
-    ratios = [wide / narrow for wide, narrow in zip(widths[:6], widths[6:], strict=True)]
-    assert 1.3 < sum(ratios) / 6 < 2.3, ratios
+    told_both = [(one[name], pooled[name]) for name in HEADLINE if one[name]["ci_low"] is not None]
+    ratios = [(wide["ci_high"] - wide["ci_low"]) / (it["ci_high"] - it["ci_low"]) for wide, it in told_both]
+    assert len(ratios) >= 3
+    assert 1.2 < sum(ratios) / len(ratios) < 2.5, ratios
     summary = json.loads((folder / "analysis" / "summary.json").read_text())
     assert summary == told
 

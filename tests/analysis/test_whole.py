@@ -1,13 +1,15 @@
 """All measures of a whole run, with a crash and a cut, beside an independent count over its log."""
 
+import numpy as np
 import pytest
 from pyspark.sql import SparkSession
-from scipy import stats
 
+from analysis.estimates import rates
 from analysis.jobs.frames import Frames
 from analysis.jobs.measure import Facts, Key, cells, measure
 from analysis.predict import predict
 from analysis.verdicts import Measured
+from analysis.windows import BATCHES
 from tests.analysis.counting import Count
 from tests.analysis.real import Real
 
@@ -56,15 +58,13 @@ def test_every_predicted_row_was_counted(real: Real, count: Count) -> None:
     assert predicted <= count.all().keys()
 
 
-def test_intervals_of_rates_are_those_of_20_batches(measured: dict[Key, Measured], count: Count) -> None:
+def test_intervals_of_rates_are_those_of_the_counted_batches(measured: dict[Key, Measured], count: Count) -> None:
     for kind in ("notifications", "control"):
-        per_batch = [0] * 20
+        per_batch = np.zeros((1, 1, BATCHES))
         for row, its in count.crossings():
             if its == kind:
                 (batch,) = (it.batch for it in count.compared if it.begin_ns <= row["time_ns"] < it.end_ns)
-                per_batch[batch] += 1
-        rates = [it / (count.seconds / 20) for it in per_batch]
-        low, high = stats.t.interval(0.95, 19, loc=sum(rates) / 20, scale=stats.sem(rates))
+                per_batch[0, 0, batch] += 1
+        wanted = rates(per_batch, np.full(per_batch.shape, count.seconds / BATCHES))
         it = measured[0, f"rate.{kind}", ()]
-        assert it.ci_low == pytest.approx(low)
-        assert it.ci_high == pytest.approx(high)
+        assert [it.value, it.ci_low, it.ci_high] == pytest.approx([float(limit[0]) for limit in wanted])

@@ -53,6 +53,53 @@ def test_log_cut_short_by_a_kill_is_completed_at_the_next_start(tmp_path: Path, 
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+def test_number_that_no_publisher_has_is_not_logged_as_one(tmp_path: Path, qos: int) -> None:
+    """Any client may send what looks like an identity; the record's field has 31 bits for its number."""
+    config, data = configured(tmp_path, "testbed = true\n"), tmp_path / "data"
+    foreign = [
+        b"2147483648",
+        b"99999999999",
+        b"9" * 5000,
+        b"007",
+        b"-1",
+        b"+1",
+        b"1.0",
+        b"1e3",
+        b"",
+        b"\xd9\xa1",
+        b"\xff",
+    ]
+    with broker("--config", config, "--data", data) as running, dialling(running) as dial:
+        client = dial.v5("me")
+        for number in (b"0", *foreign, b"2147483647"):
+            client.publish("t", b"me " + number, qos)
+            client.publish("t", b"me " + number + b" ...", qos)
+    rows = read(data, "b").to_pylist()
+    assert [row["number"] for row in rows if row["event"] == "identified"] == [0, 0, 2147483647, 2147483647]
+    assert max(row["sequence"] or 0 for row in rows) == 2 * len(foreign) + 4
+    assert running.errors == ""
+
+
+@pytest.mark.parametrize("number", ["9" * 16, "9" * 17, "9" * 19, "9" * 5000])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_identity_too_long_for_the_log_is_a_protocol_error(tmp_path: Path, qos: int, number: str) -> None:
+    """Of a message from a link, which is whoever says so."""
+    with broker("--data", tmp_path) as running, dialling(running) as dial:
+        link = dial.v5("$link/x", user_properties=[("overlay-name", "x"), ("overlay-path", "x")])
+        tagged = mqtt5.PublishPacket(
+            "t", b"x", qos=mqtt5.QoS(qos), packet_id=qos or None, user_properties=[("overlay-message", f"x.1.{number}")]
+        )
+        link.send(tagged.write())
+        if len(number) > 16:
+            link.refused(0x82)
+        else:
+            link.ping()
+    assert running.errors == ""
+    sequences = [row["sequence"] for row in read(tmp_path, "b").to_pylist() if row["event"] == "received"]
+    assert sequences == ([int(number)] if len(number) == 16 else [])
+
+
 @pytest.mark.parametrize("durability", ["memory", "process"])
 def test_log_has_what_a_killed_broker_answered(tmp_path: Path, durability: str) -> None:
     config, data = configured(tmp_path, "testbed = true\n"), tmp_path / "data"

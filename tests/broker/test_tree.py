@@ -1,7 +1,5 @@
 """Trees of broker processes over real sockets: routing, restarts, loops, and Mosquitto as the root."""
 
-import os
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +13,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from tests.broker.running import COMMAND, WAIT_S, broker, launch, until
 from tests.broker.tree import CHAIN, Tree
 from tests.mqtt.servers import free_port
+from tests.needs import path_of
 from tests.overlay_examples import Crossing
 
 LINKS = ("a>b", "b>c", "c>b", "b>a")
@@ -129,24 +128,18 @@ def test_bad_options_are_exit_code_2_and_one_line(options: list[str]) -> None:
     assert options[0] in done.stderr
 
 
-NEEDS_MOSQUITTO = pytest.mark.skipif(
-    shutil.which("mosquitto") is None and os.environ.get("CI") != "true", reason="needs mosquitto"
-)
-
-
 def mosquitto(stack: ExitStack, folder: Path) -> int:
     """A stock Mosquitto that listens; its port."""
     port = free_port()
     (folder / "m.conf").write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\n")
-    program = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-    root = subprocess.Popen([program, "-c", folder / "m.conf"], stderr=subprocess.DEVNULL)
+    root = subprocess.Popen([path_of("mosquitto"), "-c", folder / "m.conf"], stderr=subprocess.DEVNULL)
     stack.callback(root.wait, WAIT_S)
     stack.callback(root.terminate)
     until(lambda: answers(port), "Mosquitto listening")
     return port
 
 
-@NEEDS_MOSQUITTO
+@pytest.mark.needs("mosquitto")
 @pytest.mark.parametrize("routing", ["identity", "flooding"])
 def test_mosquitto_as_the_root(stack: ExitStack, routing: str, tmp_path: Path) -> None:
     port = mosquitto(stack, tmp_path)
@@ -164,7 +157,7 @@ def test_mosquitto_as_the_root(stack: ExitStack, routing: str, tmp_path: Path) -
     assert len(bottom.got) == len(set(bottom.got))
 
 
-@NEEDS_MOSQUITTO
+@pytest.mark.needs("mosquitto")
 def test_retained_messages_of_a_foreign_root_reach_a_new_subscriber_once(stack: ExitStack, tmp_path: Path) -> None:
     """And its child counts what it sends, under its address."""
     port = mosquitto(stack, tmp_path)

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from analysis.report import write
+from analysis.series import Sample
 from tests.browser.opening import SCREENSHOTS, Seen, Viewer
 from tests.report.made import FAULTED, SMALL_SWEEP, SWEEP, faulted_samples, made
 
@@ -31,6 +34,19 @@ def faulted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def long_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Long ids, several faults at once, rows that cannot be told."""
+    long = "a-publisher-with-a-very-long-name-indeed"
+    text = FAULTED.replace("id: p,", f"id: {long},").replace("id: s,", "id: a-subscriber-with-quite-a-long-name,")
+    faults = [Sample(0, "fault", f"disconnect {long}{at}", 31.0 + at, 33.0 + at) for at in range(3)]
+    folder = made(tmp_path_factory.mktemp("browser") / "long", text, samples=[*faulted_samples(), *faults])
+    file = folder / "analysis" / "compared.parquet"
+    rows = [{**row, "verdict": "inconclusive", "longer": 12345.6} for row in pq.read_table(file).to_pylist()]
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return write(folder)
+
+
+@pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole figure: 127 brokers, 140 points."""
     return write(made(tmp_path_factory.mktemp("browser") / "sweep", SWEEP))
@@ -47,7 +63,7 @@ def column(seen: Seen, table: str, number: int) -> list[str]:
 
 
 @pytest.mark.parametrize("which", ["faulted", "sweep"])
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (420, "light")])
 def test_opens_in_silence(
     viewer: Viewer, request: pytest.FixtureRequest, which: str, width: int, scheme: str
 ) -> None:  # fmt: skip
@@ -57,8 +73,40 @@ def test_opens_in_silence(
     seen.shoot(f"{which}-{scheme}-{width}")
     assert seen.complaints == []
     assert [it for it in seen.requests if not it.startswith("data:")] == [file.as_uri()]
-    assert seen.page.evaluate("document.documentElement.scrollWidth") <= width  # only tables and pictures scroll
     assert seen.page.locator("h1").is_visible()
+
+
+@pytest.mark.parametrize("which", ["faulted", "long_names", "small_sweep", "sweep"])
+def test_nothing_is_cut_off(viewer: Viewer, request: pytest.FixtureRequest, which: str) -> None:
+    """With everything unfolded, at the width of a laptop and of a telephone: tables, pictures and the texts in them."""
+    seen = viewer.open(request.getfixturevalue(which))
+    seen.page.evaluate("for (const it of document.querySelectorAll('details')) it.open = true")
+    for width in (1280, 420):
+        seen.page.set_viewport_size({"width": width, "height": 900})
+        if which == "long_names":
+            seen.shoot(f"{which}-{width}")
+        assert seen.sticking_out() == [], width
+
+
+def test_what_is_cut_off_is_found(viewer: Viewer) -> None:
+    page = """<body style="margin:0"><div style="width:80px;overflow:auto"><p style="width:200px">too wide</p></div>
+      <svg width="90" height="40"><text x="60" y="20">leaves it</text><text x="5" y="20">one</text><text x="8" y="21">two</text></svg>"""
+    found = viewer.open(f"data:text/html,{page}").sticking_out()
+    assert sorted(it.partition(":")[0] for it in found) == [
+        "covers another text",
+        "outside its picture",
+        "wider than its box",
+    ]
+
+
+def test_telephone_shows_every_cell_of_a_row_with_its_name(viewer: Viewer, faulted: Path) -> None:
+    seen = viewer.open(faulted, 420)
+    cell = seen.page.locator("#headline-0 tbody tr").first.locator("td").last
+    assert cell.inner_text().endswith("agrees")
+    assert seen.page.evaluate("(it) => getComputedStyle(it, '::before').content", cell.element_handle()) == '"verdict"'
+    box = cell.bounding_box()
+    assert box is not None
+    assert 0 <= box["x"] < box["x"] + box["width"] <= 420
 
 
 def test_tables_sort_by_mouse_and_keyboard(viewer: Viewer, faulted: Path) -> None:

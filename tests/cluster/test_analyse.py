@@ -38,6 +38,9 @@ def test_same_numbers_on_the_executors_though_a_worker_dies(cluster: Cluster, ru
     assert still_going
     assert code in (0, 1), errors
     assert len(here) > 30
-    assert numbers(out) == pytest.approx(here, rel=EXACT, abs=EXACT)
+    there = numbers(out)
+    assert there.keys() == here.keys()
+    for key, value in here.items():  # some rows of so short a run have no interval
+        assert there[key] == (value if value is None else pytest.approx(value, rel=EXACT, abs=EXACT)), key
     application = cluster.applications()[-1]
     assert min(tasks_done(worker, application) for worker in cluster.workers[:2]) > 5

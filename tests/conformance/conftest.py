@@ -9,7 +9,7 @@ from tests.conformance.runs import Play
 from tests.conformance.runs import play as play_on
 
 
-@pytest.fixture(params=["virtual", "local", pytest.param("docker", marks=pytest.mark.docker)])
+@pytest.fixture(params=["virtual", "local", pytest.param("docker", marks=pytest.mark.needs("docker"))])
 def ground(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

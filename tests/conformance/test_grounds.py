@@ -2,6 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -52,12 +53,12 @@ def test_one_workload_on_all_grounds(tmp_path: Path) -> None:
     assert published(runs[0]) == published(runs[1])
     for broker in ("top", "left", "right", "low"):
         made = [
-            Counter(it["topic"] for it in done.events(broker, "received") if it["client"] == f"{broker}-pub")
+            Counter(it["topic"] for it in done.events(broker, "received") if it["client"] == f"{broker}/pub")
             for done in runs
         ]
         assert made[0] == made[1], broker
         subscribed = [
-            Counter((it["client"], it["topic"]) for it in done.events(broker, "subscribed") if "-sub" in it["client"])
+            Counter((it["client"], it["topic"]) for it in done.events(broker, "subscribed") if "/sub" in it["client"])
             for done in runs
         ]
         assert subscribed[0] == subscribed[1], broker
@@ -73,6 +74,37 @@ def test_peers_come_and_go(play: Play) -> None:
     assert len(done.events("low", "disconnected", "s")) >= 4
     assert len(done.events("left", "connected", "p")) >= 4
     assert done.events("low", "queued", "s")
+
+
+def test_names_of_users_never_meet_those_of_the_testbed(play: Play) -> None:
+    """A publisher that is called as a class's publisher might be, one called class, brokers called as clients might be."""
+    done = play(
+        tree().replace("left", "clients-eu").replace("low", "clients-1")
+        + "classes: 2\nsubscriptions: {mean_active: 6, lifetime: {mean: 4s}, qos: 1}\npublications: {rate: 20/s, qos: 1}\n"
+        + "publishers: [{id: top-pub, broker: top, topic: t/x, rate: 10/s}, {id: class, broker: top, topic: t/y, rate: 10/s}]\n"
+        + "subscribers: [{id: s, broker: clients-1, topic: 't/#'}, {id: top-sub0, broker: top, topic: 't/#'}]\n"
+    )
+    assert sorted(done.rows) == ["clients", "clients-1", "clients-eu", "right", "top"]
+    made = [*published(done, "top-pub"), *published(done, "class")]
+    assert len(made) > 100
+    for subscriber in ("s", "top-sub0"):
+        assert sorted(done.messages("processed", subscriber)) == sorted(made)
+    for name in ("top-pub", "class", "top-sub0"):
+        assert len(done.events("top", "connected", name)) == 1, name  # nobody took its session over
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_waits_in_a_publisher_that_is_off_is_sent_when_the_broker_has_accepted_it(play: Play, qos: int) -> None:
+    """Also at QoS 0, where whatever is sent too early is lost; and nothing is processed twice, for nothing breaks."""
+    text = tree("30s", 10) + PAIR.replace("10/s}", f"10/s, qos: {qos}, on: {{mean: 1s}}, off: {{mean: 1s}}}}")
+    done = play(text)
+    made = published(done)
+    assert len(made) > 200
+    assert len(done.events("left", "connected", "p")) >= 8
+    assert done.messages("sent", "p") == made
+    assert list(dict.fromkeys(done.messages("processed", "s"))) == made
+    if qos != 1:  # at QoS 1 what was not acknowledged when the publisher went off is sent again
+        assert done.messages("processed", "s") == made
 
 
 def test_crashed_broker_lives_again_on_its_data(play: Play) -> None:
@@ -163,6 +195,37 @@ def test_slow_link(play: Play) -> None:
     sent = {it["sequence"]: it["time_ns"] for it in done.events("top", "sent", "top>right")}
     came = {it["sequence"]: it["time_ns"] for it in done.events("right", "received")}
     assert all(came[number] - sent[number] >= 300e6 for number in sent)
+
+
+def test_narrow_link_takes_the_same_time_on_all_grounds(tmp_path: Path) -> None:
+    """The fastest crossing tells how many bytes a message has, as nothing is before it; the others wait in turn."""
+    text = """
+        scenario: 1
+        name: narrow
+        clock: {warmup: 1s, measure: 30s}
+        topology: {tree: explicit, parents: {top: null, low: top}}
+        payload: 1000
+        publishers: [{id: p, broker: top, topic: t/x, rate: 5/s}]
+        subscribers: [{id: s, broker: low, topic: 't/#'}]
+        links: [{between: [top, low], bandwidth: 64kbit/s}]
+    """
+    fastest = []
+    for ground in ("virtual", "local"):
+        done = play_on(ground, tmp_path / ground, text, seed=3)
+        sent = {it["sequence"]: it["time_ns"] / 1e9 for it in done.events("top", "sent", "top>low")}
+        came = {it["sequence"]: it["time_ns"] / 1e9 for it in done.events("low", "received")}
+        assert len(sent) > 100
+        alone = min(came[number] - sent[number] for number in sent)
+        free, late, waited = 0.0, [], 0
+        for number in sorted(sent):  # one after the other, each as long as the fastest
+            waited += free > sent[number]
+            free = max(free, sent[number]) + alone
+            late.append(came[number] - free)
+        assert waited > len(sent) / 4
+        assert abs(median(late)) < 0.02 * alone  # single ones may be late where the machine is busy
+        fastest.append(alone)
+    assert 0.125 < fastest[0] < 0.140  # 1000 bytes of payload, and some
+    assert fastest[1] == pytest.approx(fastest[0], rel=0.02)
 
 
 def test_routing_and_refresh(play: Play) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import docker
 
 from tests.broker.running import until
+from tests.needs import path_of
 
 HERE, THERE = "10.216.77.1", "10.216.77.2"  # the two ends of the cable
 TCP_PORT, SSH_PORT = 2375, 2222
@@ -83,7 +84,7 @@ class OtherEngine:
             "Port": SSH_PORT, "ListenAddress": THERE, "HostKey": place / "host", "PidFile": "none", "UsePAM": "no",
             "AuthorizedKeysFile": place / "authorized_keys", "StrictModes": "no", "PermitRootLogin": "yes",
         }  # fmt: skip
-        self._begin("/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", *(f"-o{key}={it}" for key, it in settings.items()))
+        self._begin(path_of("sshd"), "-D", "-e", "-f", "/dev/null", *(f"-o{key}={it}" for key, it in settings.items()))
         (place / "config").write_text(
             f"Host *\n IdentityFile {place}/user\n IdentitiesOnly yes\n UserKnownHostsFile {place}/known\n"
             " StrictHostKeyChecking accept-new\n"

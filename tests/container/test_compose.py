@@ -1,7 +1,6 @@
 """deploy/compose.yaml: seven brokers to look at, with whichever Compose is installed."""
 
 import os
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -15,25 +14,18 @@ import yaml
 from orchestrator.grounds import image
 from tests.broker.running import until
 from tests.mqtt.dial import Dial
+from tests.needs import compose
 
 FILE = Path(__file__).parents[2] / "deploy" / "compose.yaml"
 NAMES = ("root", "left", "right", "a", "b", "c", "d")
 UP_S_MAX = 120.0
 
 
-def compose() -> list[str] | None:
-    """Compose v2 if there is one, or docker-compose."""
-    if shutil.which("docker") and not subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
-        return ["docker", "compose"]
-    return ["docker-compose"] if shutil.which("docker-compose") else None
-
-
 @pytest.fixture
 def ports(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     """Of a tree that is up, on ports that nobody else has."""
     command = compose()
-    if command is None:
-        pytest.skip("neither `docker compose` nor docker-compose is installed (Debian: docker-compose)")
+    assert command is not None
     client = docker.from_env()
     monkeypatch.setenv("IMAGE", image.ensure(client, print))
     variables = [f"{kind}_{name.upper()}" for kind in ("PORT", "METRICS") for name in NAMES]
@@ -59,7 +51,7 @@ def ports(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
         client.close()
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker", "compose")
 def test_what_is_published_at_one_broker_reaches_all(ports: dict[str, int]) -> None:
     dials = {name: Dial(port) for name, port in ports.items()}
     heard: dict[str, set[bytes]] = {name: set() for name in NAMES}
@@ -82,17 +74,17 @@ def test_what_is_published_at_one_broker_reaches_all(ports: dict[str, int]) -> N
             dial.close()
 
 
+@pytest.mark.needs("compose")
 def test_prometheus_and_grafana_are_there_only_if_asked_for() -> None:
     """Their images cannot be had everywhere; that the file is right is all that can be said without them."""
     services = yaml.safe_load(FILE.read_text())["services"]
-    assert {name for name, it in services.items() if "profiles" not in it} == set(NAMES)
+    assert {name for name, it in services.items() if "profiles" not in it} == {"secret", *NAMES}
     command = compose()
-    if command is None:
-        pytest.skip("neither `docker compose` nor docker-compose is installed (Debian: docker-compose)")
+    assert command is not None
     options = ["--file", str(FILE), "--profile", "watch", "config"]
     shown = subprocess.run([*command, *options], check=True, capture_output=True, text=True).stdout
     told = yaml.safe_load(shown)["services"]
-    assert told.keys() == {*NAMES, "prometheus", "grafana"}
+    assert told.keys() == {"secret", *NAMES, "prometheus", "grafana"}
     for name in ("prometheus", "grafana"):
         assert told[name]["profiles"] == ["watch"]
         assert told[name]["network_mode"] == "host"

@@ -21,7 +21,9 @@ from orchestrator.grounds.engine import LABEL, labels_of
 from tests.broker.running import until
 from tests.conformance.runs import play
 from tests.local.commands import has_records
+from tests.progress import without_progress
 
+BEGIN_S_MAX = 120.0  # the image is there by then
 END_S_MAX = 120.0
 TEXT = """
 scenario: 1
@@ -53,7 +55,12 @@ def begun(place: Path, engine: docker.DockerClient) -> Iterator[subprocess.Popen
     (place / "s.yaml").write_text(TEXT)
     process = brokerbed("run", place / "s.yaml", "--on", "docker", "--no-analyse", "--out", place / "runs")
     try:
-        until(lambda: any(map(has_records, place.glob("runs/*/raw/clients/*"))), "the beginning of model time", 300)
+        until(
+            lambda: any(map(has_records, place.glob("runs/*/raw/clients/*"))) or process.poll() is not None,
+            "the beginning of model time",
+            BEGIN_S_MAX,
+        )
+        assert process.poll() is None, process.communicate()
         yield process
     finally:
         process.kill()
@@ -78,7 +85,7 @@ def networks(engine: docker.DockerClient, pid: int) -> list[Network]:
     return [it for it in found if it.attrs["Labels"][LABEL].startswith(f"{pid}-")]
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 def test_ctrl_c_leaves_nothing_but_the_log(tmp_path: Path, engine: docker.DockerClient) -> None:
     with begun(tmp_path, engine) as process:
         ours = {name_of(it): it for it in containers(engine, process.pid) if "clients" not in str(it.name)}
@@ -100,7 +107,7 @@ def test_ctrl_c_leaves_nothing_but_the_log(tmp_path: Path, engine: docker.Docker
     assert not list(tmp_path.glob("runs/latest/raw"))
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 def test_clean_removes_what_a_killed_orchestrator_left(tmp_path: Path, engine: docker.DockerClient) -> None:
     with begun(tmp_path, engine) as process:
         process.kill()
@@ -113,7 +120,7 @@ def test_clean_removes_what_a_killed_orchestrator_left(tmp_path: Path, engine: d
         assert not networks(engine, process.pid)
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 def test_broker_that_dies_is_told(tmp_path: Path, engine: docker.DockerClient) -> None:
     with begun(tmp_path, engine) as process:
         next(it for it in containers(engine, process.pid) if name_of(it) == "b2").kill()
@@ -124,7 +131,7 @@ def test_broker_that_dies_is_told(tmp_path: Path, engine: docker.DockerClient) -
         assert not containers(engine, process.pid)
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 def test_container_that_cannot_be_made_leaves_none_of_the_others(tmp_path: Path, engine: docker.DockerClient) -> None:
     """Its name is taken; that is told at once, while the others are being made."""
     name = f"brokerbed-{labels_of('')[LABEL]}-b0"
@@ -146,7 +153,7 @@ def refused(tmp_path: Path, **environment: str) -> str:
     out, errors = process.communicate(timeout=END_S_MAX)
     assert (process.returncode, out) == (3, "")
     assert not (tmp_path / "runs").exists()
-    (line,) = errors.splitlines()
+    (line,) = without_progress(errors)
     return line
 
 
@@ -156,13 +163,13 @@ def test_without_an_engine(tmp_path: Path) -> None:
     assert "--on local" in line
 
 
-@pytest.mark.docker
+@pytest.mark.needs("engine")
 def test_image_that_cannot_be_made(tmp_path: Path) -> None:
-    line = refused(tmp_path, BROKERBED_BASE_IMAGE="brokerbed-none:here")
-    assert "BROKERBED_BASE_IMAGE is brokerbed-none:here, which is neither here nor can it be pulled" in line
+    line = refused(tmp_path, BROKERBED_BASE_IMAGE="127.0.0.1:9/none:1")
+    assert "BROKERBED_BASE_IMAGE is 127.0.0.1:9/none:1, which is neither here nor can it be pulled" in line
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 def test_link_that_cannot_be_cut_ends_the_run(
     tmp_path: Path, engine: docker.DockerClient, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

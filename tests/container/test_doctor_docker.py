@@ -6,7 +6,7 @@ import pytest
 from orchestrator.doctor import examine
 
 
-@pytest.mark.docker
+@pytest.mark.needs("engine")
 def test_doctor_finds_the_engine_and_its_version() -> None:
     client = docker.from_env()
     try:

@@ -1,10 +1,12 @@
 """`--engine`: brokers on the engines of several machines, by ssh and tcp, and on a swarm; an engine that is stopped."""
 
+import io
 import json
 import os
-import shutil
+import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 
@@ -18,14 +20,9 @@ from tests.broker.running import until
 from tests.conformance.runs import everything_arrived, play
 from tests.container.engines import THERE, OtherEngine, other_engine
 from tests.container.test_docker_ground import END_S_MAX, brokerbed, containers, networks
+from tests.progress import without_progress
 
-pytestmark = [
-    pytest.mark.docker,
-    pytest.mark.skipif(
-        os.getuid() != 0 or not all(map(shutil.which, ("ip", "dockerd", "nsenter"))),
-        reason="needs root, ip (Debian: iproute2) and dockerd, for another machine with an engine",
-    ),
-]
+pytestmark = pytest.mark.needs("docker", "root", "ip", "dockerd", "nsenter")  # for another machine with an engine
 BEGIN_S_MAX = 120.0
 HERE = "unix:///var/run/docker.sock"
 TEXT = """
@@ -71,11 +68,10 @@ def meanwhile(action: Callable[[], None]) -> Iterator[None]:
         acting.join()
 
 
+@pytest.mark.needs("sshd")
 def test_brokers_on_two_engines_one_of_them_by_ssh(
     tmp_path: Path, other: OtherEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not shutil.which("sshd", path="/usr/sbin"):
-        pytest.skip("sshd is not installed (Debian: openssh-server)")
     monkeypatch.setenv("PATH", f"{other.serve_ssh()}:{os.environ['PATH']}")
     seen: set[str] = set()
 
@@ -137,7 +133,7 @@ def test_engine_that_is_stopped_amidst_a_run(tmp_path: Path, other: OtherEngine)
         process.kill()
         process.wait()
         other.start()
-    (line,) = [it for it in errors.splitlines() if "s left" not in it or "engine" in it]
+    (line,) = without_progress(errors)
     assert process.returncode == 1
     assert other.tcp in line
     assert "`brokerbed clean`" in line
@@ -162,7 +158,7 @@ def test_wrong_engine_is_one_sentence(tmp_path: Path, engine: str, code: int, sa
     command = ("run", tmp_path / "s.yaml", "--on", "docker", "--no-analyse", "--out", tmp_path / "runs")
     process = brokerbed(*command, "--engine", engine)
     _, errors = process.communicate(timeout=END_S_MAX)
-    (line,) = errors.splitlines()
+    (line,) = without_progress(errors)
     assert process.returncode == code
     assert said in line
 
@@ -172,8 +168,9 @@ def test_links_that_are_slow_are_refused(tmp_path: Path, other: OtherEngine) -> 
     command = ("run", tmp_path / "s.yaml", "--on", "docker", "--no-analyse", "--out", tmp_path / "runs")
     process = brokerbed(*command, "--engine", other.tcp)
     _, errors = process.communicate(timeout=END_S_MAX)
-    (line,) = errors.splitlines()
+    *warnings, line = without_progress(errors)
     assert (process.returncode, "leave out `links`" in line) == (1, True)
+    assert all(it.startswith("warning: ") for it in warnings)  # a random delay has no prediction
 
 
 def test_tree_with_more_brokers_than_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,3 +196,65 @@ def test_no_address_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     finally:
         taken.remove()
         client.close()
+
+
+AHEAD_S = 3600
+AHEAD = f"""\
+import time
+_time, _time_ns = time.time, time.time_ns
+time.time = lambda: _time() + {AHEAD_S}
+time.time_ns = lambda: _time_ns() + {AHEAD_S} * 10**9
+"""
+SEVEN = """
+scenario: 1
+name: seven
+clock: {measure: 6s}
+topology: {tree: regular, arity: 2, depth: 3}
+publishers: [{id: p, broker: b3, topic: t/x, rate: 20/s}]
+subscribers: [{id: s, broker: b6, topic: 't/#'}]
+"""
+
+
+@contextmanager
+def clock_ahead(client: docker.DockerClient, tag: str) -> Iterator[None]:
+    """Every Python program in the containers of this engine sees another time; a time namespace cannot do that, as it
+    has no wall clock of its own."""
+    dockerfile = f"FROM {tag}\nUSER 0\nCOPY sitecustomize.py /opt/brokerbed/source/\nUSER 10001:10001\n"
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, text in {"Dockerfile": dockerfile, "sitecustomize.py": AHEAD}.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    plain = client.images.get(tag).id
+    assert plain is not None
+    client.images.build(fileobj=io.BytesIO(packed.getvalue()), custom_context=True, tag=tag, rm=True)
+    try:
+        yield
+    finally:
+        client.images.get(plain).tag(tag)
+
+
+def test_clock_of_another_machine_is_measured_and_corrected(tmp_path: Path, other: OtherEngine) -> None:
+    with closing(docker.from_env()) as here, other.client() as there:
+        tag = image.ensure(here, lambda _: None)
+        image.copy(here, there, tag)
+        with clock_ahead(there, tag):
+            done = play("docker", tmp_path, SEVEN, engines=[HERE, other.tcp])
+    everything_arrived(done)
+    told = json.loads((done.folder / "run.json").read_text(encoding="utf-8"))
+    offsets = told["clock_offsets_ns"]
+    assert sorted(offsets) == ["b2", "b5", "b6"], "half of the tree is on the other engine"
+    for its in offsets.values():
+        assert its["start"] == pytest.approx(AHEAD_S * 10**9, abs=its["uncertainty"])
+        assert its["end"] == pytest.approx(AHEAD_S * 10**9, abs=its["uncertainty"])
+    unsure_ns = 2 * max(its["uncertainty"] for its in offsets.values())
+    ways: dict[int, list[int]] = {}
+    for broker, client in (("b3", "p"), ("b1", "b1>b3"), ("b0", "b0>b1"), ("b2", "b2>b0"), ("b6", "b6>b2")):
+        for row in done.events(broker, "received", client):
+            ways.setdefault(row["sequence"], []).append(row["time_ns"])
+    assert len(ways) > 50
+    for times_ns in ways.values():
+        assert len(times_ns) == 5
+        assert all(later >= earlier - unsure_ns for earlier, later in pairwise(times_ns))
+        assert times_ns[-1] - times_ns[0] < AHEAD_S * 10**9 / 100

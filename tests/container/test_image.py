@@ -51,7 +51,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path / "tree"
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 def test_image_is_under_250_mb_and_labelled(client: docker.DockerClient, tag: str) -> None:
     made = client.images.get(tag)
     assert made.attrs["Size"] < 250e6
@@ -59,7 +59,7 @@ def test_image_is_under_250_mb_and_labelled(client: docker.DockerClient, tag: st
     assert made.attrs["Config"]["User"] == "10001:10001"
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 def test_second_time_nothing_is_built(client: docker.DockerClient, tag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = client.images.get(tag).id
 
@@ -75,7 +75,7 @@ def test_second_time_nothing_is_built(client: docker.DockerClient, tag: str, mon
     assert said == []
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 def test_hardened_broker_answers_over_the_bridge(client: docker.DockerClient, tag: str, tmp_path: Path) -> None:
     (tmp_path / "broker.toml").write_text("allow_anonymous = true\n", encoding="utf-8")
     tmp_path.chmod(0o755)
@@ -115,13 +115,13 @@ def _connected(container: Container, port: int) -> socket.socket:
             time.sleep(0.05)  # nothing tells when it listens
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 def test_clients_run_in_it(client: docker.DockerClient, tag: str) -> None:
     said = client.containers.run(tag, ["clients.process", "--help"], remove=True, network_mode="none", **HARDENED)
     assert b"--seed" in said
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 def test_all_that_is_imported_is_compiled_already(client: docker.DockerClient, tag: str) -> None:
     look = (
         "import sys, pathlib, broker.runtime.command, broker.runtime.metrics, clients.process\n"
@@ -132,7 +132,7 @@ def test_all_that_is_imported_is_compiled_already(client: docker.DockerClient, t
     assert said.decode().strip() == "[]"
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 def test_helper_cuts_a_way_in_the_namespace_of_another(client: docker.DockerClient, tag: str) -> None:
     """With NET_ADMIN alone; the rule is gone when it is deleted."""
     held = client.containers.run(
@@ -159,7 +159,7 @@ def _context(dockerfile: bytes) -> io.BytesIO:
     return file
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 @pytest.mark.usefixtures("tag")
 def test_build_that_fails_says_its_last_line(client: docker.DockerClient) -> None:
     base = base_image.here(client)
@@ -172,7 +172,7 @@ def test_build_that_fails_says_its_last_line(client: docker.DockerClient) -> Non
     assert base_image.image_of(client, "brokerbed:never") is None
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 @pytest.mark.usefixtures("tag")
 def test_build_has_no_network_unless_the_base_lacks_tools(client: docker.DockerClient) -> None:
     base = base_image.here(client)
@@ -185,7 +185,7 @@ def test_build_has_no_network_unless_the_base_lacks_tools(client: docker.DockerC
     client.images.remove("brokerbed:test-network")
 
 
-@pytest.mark.docker
+@pytest.mark.needs("engine")
 def test_registry_that_is_not_there_is_given_up_soon(
     client: docker.DockerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,10 +200,11 @@ def test_registry_that_is_not_there_is_given_up_soon(
     assert told.value.is_missing
 
 
-@pytest.mark.docker
+@pytest.mark.needs("engine")
 def test_base_of_which_none_can_be_had_says_what_to_do(
     client: docker.DockerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv(base_image.GIVEN, raising=False)
     monkeypatch.setattr(base_image, "ORDINARY", "127.0.0.1:9/python:none")
     monkeypatch.setattr(base_image, "MADE", "brokerbed-base:none")
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
@@ -216,7 +217,7 @@ def test_base_of_which_none_can_be_had_says_what_to_do(
         image.ensure(client, print)
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 def test_doctor_knows_the_image(tag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def found() -> str | None:
         return next(it.found for it in examine() if it.what == "image for containers")
@@ -255,6 +256,20 @@ def test_tag_follows_content(tree: Path) -> None:
 def test_tag_outside_a_source_tree_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GroundError, match="source tree"):
         image.tag_of(tmp_path, "sha256:1")
+
+
+def test_installed_package_refuses_the_docker_ground_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is not even asked: a base image could take a minute."""
+    monkeypatch.setattr(image, "ROOT", tmp_path)
+    client = docker.DockerClient("tcp://127.0.0.1:9", version="1.41", timeout=2)
+    said: list[str] = []
+    with pytest.raises(GroundError, match="an installed package does not contain it: run from a clone") as told:
+        image.ensure(client, said.append)
+    client.close()
+    assert told.value.is_missing
+    assert said == []
 
 
 def test_hand_written_commands_have_the_same_packages() -> None:

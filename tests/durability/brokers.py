@@ -59,6 +59,11 @@ class BrokerProcess:
         code = self._process.poll() if self._process is not None else None
         return f"exit code {code}; {self._log.read_text(errors='replace')[-STORY_CHARACTERS:].strip()}"
 
+    def stores_set_aside(self, folder: Path) -> list[str]:
+        """The stores that the broker has found damaged, by name; beside each are the files that SQLite keeps with it."""
+        names = (it.name for it in (folder / self.name).glob("*.damaged-*"))
+        return sorted(name for name in names if not name.endswith(("-wal", "-shm", "-journal")))
+
     def stop(self) -> None:
         """Ends the process that was started here, whatever state it is in."""
         if self._process is None:

@@ -29,6 +29,8 @@ class Client(ABC):
         self.broker = broker
         self.is_wanted = True  # else it stays away
         self.receive_maximum = packets.PACKET_ID_MAX  # of what the broker may send at once
+        self.is_clean = False  # whether the next connection begins a new session
+        self.expiry_s = packets.NEVER_S  # of its session
         self._has_session = False
         self._is_accepted = False
         self._selector = selector
@@ -82,7 +84,7 @@ class Client(ABC):
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = made
         self._selector.register(made, selectors.EVENT_READ, self)
-        self._send(packets.connect(self.name, self.level, self.receive_maximum))
+        self._send(packets.connect(self.name, self.level, self.receive_maximum, self.is_clean, self.expiry_s))
         self._flush()
 
     def _receive(self) -> None:
@@ -234,8 +236,9 @@ class Publisher(Client):
             packet_id = self._next_id()
             while packet_id in self._sent or packet_id in self._taken:
                 packet_id = self._next_id()
-            packet = packets.publish(stream.topic, payload, stream.qos, packet_id, self.level)
-            self._sent[packet_id] = Open(stream, number, packet)
+            packet = packets.publish(stream.topic, payload, stream.qos, packet_id, self.level, stream.is_retained)
+            if stream.qos:
+                self._sent[packet_id] = Open(stream, number, packet)
             self._send(packet)
 
     def _connected(self, is_present: bool, connack: bytes) -> None:
@@ -290,6 +293,7 @@ class Subscriber(Client):
         self._ledger = ledger
         self._unreleased: dict[int, bytes] = {}  # packet ids received at QoS 2 and not released -> payload
         self._seen_ids: set[int] = set()  # on this connection
+        self._has_asked = False  # to subscribe, in a session that the broker still has
 
     def is_idle(self) -> bool:
         return self.is_connected and self.is_subscribed and not self._unreleased
@@ -297,11 +301,16 @@ class Subscriber(Client):
     def _connected(self, is_present: bool, connack: bytes) -> None:
         del connack
         self._seen_ids.clear()
-        if is_present and self.is_subscribed:
-            return
-        self._unreleased.clear()
-        self.is_subscribed = False
-        self._send(packets.subscribe(self._next_id(), self._reader.filters, self._reader.qos, self.level))
+        if not is_present:
+            self._unreleased.clear()
+            self.is_subscribed = False
+        if not self.is_subscribed:
+            if not (is_present and self._has_asked):  # else it may get what was retained when it asked first
+                self._ledger.subscribing(self._reader)
+            self._has_asked = True
+            share = f"$share/{self._reader.group}/" if self._reader.group else ""
+            filters = [share + each for each in self._reader.filters]
+            self._send(packets.subscribe(self._next_id(), filters, self._reader.qos, self.level))
 
     def _take(self, kind: int, first: int, body: bytes) -> None:
         if kind == packets.PUBLISH:
@@ -319,18 +328,20 @@ class Subscriber(Client):
     def _delivered(self, first: int, body: bytes) -> None:
         topic, packet_id, payload = packets.published(first, body, self.level)
         qos, is_marked = first >> 1 & 3, bool(first & packets.DUP)
+        is_retained = bool(first & packets.RETAIN)
         self.last_at = self._now
         if is_marked and packet_id in self._seen_ids:
             self._note(Kind.REPEATED, f"packet id {packet_id}, {payload[:40]!r}")
         self._seen_ids.add(packet_id)
-        if qos == 1:
-            self._ledger.received(self._reader, topic, payload, qos, is_marked)
-            self._send(packets.acknowledgement(packets.PUBACK, packet_id))
+        if qos < 2:
+            self._ledger.received(self._reader, topic, payload, qos, is_marked, is_retained)
+            if qos:
+                self._send(packets.acknowledgement(packets.PUBACK, packet_id))
             return
         before = self._unreleased.get(packet_id)
         if before is None:
             self._unreleased[packet_id] = payload
-            self._ledger.received(self._reader, topic, payload, qos, is_marked)
+            self._ledger.received(self._reader, topic, payload, qos, is_marked, is_retained)
         elif before == payload:
             self.repeated += 1
         else:

@@ -1,10 +1,11 @@
 """Kills brokers under load and looks whether anything that was acknowledged is lost.
 
-The life of a run: the brokers start. The subscribers connect and subscribe, each with a session that never expires. The
+The life of a run: the brokers start. The subscribers connect and subscribe, most with a session that never expires. The
 publishers publish until every subscriber has got something of everything it wants; from here on all that is
 acknowledged must arrive. Again and again a broker is killed at a random instant and started anew on its data, now and
-then before it has even answered; meanwhile some subscribers stay away. Everybody reconnects and goes on as MQTT demands.
-In the end all come back, the publishers finish what is open, and what is under way arrives. The ledger is judged.
+then before it has even answered; meanwhile some subscribers stay away, and sessions of others end. Everybody reconnects
+and goes on as MQTT demands. In the end all come back, the publishers finish what is open, and what is under way arrives.
+At each broker a new subscriber looks at what is retained. The ledger is judged.
 
 One thread, one selector; the seed gives instants and choices, the rest is up to the machine. Independent of the broker
 under test: it may be any that is started by a command and keeps its data over a kill.
@@ -14,15 +15,17 @@ import random
 import selectors
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.durability.brokers import COMMAND, BrokerProcess, brokerbed_chain, mosquitto
+from tests.durability.brokers import BrokerProcess, brokerbed_chain, mosquitto
 from tests.durability.clients import Client, Publisher, Subscriber
 from tests.durability.ledger import Duplicates, Kind, Ledger, Reader, Stream, Violation
 from tests.durability.packets import LEVEL_5, LEVEL_311
+from tests.durability.plan import Plan, Role
+from tests.durability.visitors import Visitor
 
 TICK_S = 0.005  # between two looks at clocks and rates
 START_S_MAX = 20.0  # a cold interpreter on a loaded machine
@@ -30,50 +33,6 @@ JOIN_S_MAX = 30.0  # until every route stands
 DRAIN_S_MAX = 60.0
 LINGER_S = 0.4  # after all has arrived, to see whether more does
 KILL_S_MAX = 4.0  # a kill with all that follows takes a fraction of this: bounds the whole run
-TOPICS = ("load/0/x", "load/1/x", "load/2/x")
-RECEIVE_MAXIMUM_SMALL = 10  # of some subscribers, so that messages wait for them at the broker
-
-
-@dataclass(frozen=True)
-class Role:
-    """A kind of subscriber. Its filters do not overlap: with overlapping ones a broker may send several copies."""
-
-    filters: Sequence[str]
-    qos: int
-    level: int
-    receive_maximum: int = 65_535
-
-
-ROLES = (
-    Role(("load/#",), 2, LEVEL_5),
-    Role(("load/0/x", "load/1/x"), 1, LEVEL_311),
-    Role(("load/+/x",), 1, LEVEL_5, RECEIVE_MAXIMUM_SMALL),
-    Role(("load/2/x", "load/0/x"), 2, LEVEL_311),
-    Role(("load/#",), 1, LEVEL_311),
-    Role(("load/1/x",), 2, LEVEL_5, RECEIVE_MAXIMUM_SMALL),
-)
-
-
-@dataclass(frozen=True)
-class Plan:
-    kills: int
-    seed: int = 1
-    chain: bool = False  # a - b - c, a the root; else one broker
-    durability: str | None = "process"  # None: started without --data and --durability
-    routing: str = "identity"
-    command: Sequence[str] = COMMAND
-    mosquitto: str | None = None  # the path of the program: it is under test instead
-    publishers: int = 4
-    subscribers: int = 4
-    window: int = 16  # messages that a publisher has open
-    rate_per_s: float = 800.0  # of one publisher, at most
-    load_s: tuple[float, float] = (0.02, 0.2)  # from a broker's answer to the next kill
-    early_share: float = 0.1  # of the kills: the broker that has just been started, before it need have answered
-    early_s_max: float = 0.4
-    away_share: float = 0.25  # of the subscribers: not connected from one kill to the next
-    quiet_s: float = 5.0  # nothing arrives for so long: nothing more will
-    is_spared: bool = False  # the control: connections are cut instead, and a broker that lives on has to lose nothing
-    links_repeat: bool = True  # a link may send a message at QoS 1 again, without DUP towards the subscriber
 
 
 @dataclass
@@ -86,6 +45,7 @@ class Result:
     owed: int = 0  # deliveries, for what was acknowledged
     delivered: int = 0  # of these and of messages that were not acknowledged, counted once
     repeated: int = 0  # sent again by the broker at QoS 2 and recognised by the subscriber
+    sessions_ended: int = 0
     duplicates: Duplicates = field(default_factory=Duplicates)
     seconds: float = 0.0
     violations: list[Violation] = field(default_factory=list)
@@ -100,9 +60,12 @@ class Result:
         return (
             f"{self.kills} kills ({self.early_kills} while starting) in {self.seconds:.1f} s; "
             f"published {self.published}, acknowledged {self.acknowledged}, sent again {self.resent}; "
-            f"deliveries owed {self.owed}, made {self.delivered}, lost {self.count(Kind.LOST)}; "
+            f"deliveries owed {self.owed}, made {self.delivered}; {self.sessions_ended} sessions ended; "
             f"QoS 1 duplicates: {self.duplicates.marked} with DUP, {self.duplicates.publisher} by publishers, "
             f"{self.duplicates.links} by links; QoS 2 sent again {self.repeated}; "
+            f"acknowledged and lost {self.count(Kind.LOST)}, doubled at QoS 0 or 2 {self.count(Kind.TWICE)}, "
+            f"out of order {self.count(Kind.DISORDER)}, retained and lost {self.count(Kind.STALE)}, "
+            f"stores set aside {self.count(Kind.DAMAGED)}; "
             f"violations: {', '.join(f'{kind} {count}' for kind, count in wrong.items()) or 'none'}"
         )
 
@@ -120,21 +83,13 @@ class Run:
         self._brokers = _brokers(plan, folder)
         places = [it.name for it in self._brokers]
         assert plan.publishers >= len(places), "a broker without a publisher would not be seen to answer"
-        streams = [
-            Stream(f"p{number}", topic, qos, places[number % len(places)], index)
-            for index, (number, topic, qos) in enumerate(
-                (number, topic, qos) for number in range(plan.publishers) for topic in TOPICS for qos in (1, 2)
-            )
-        ]
-        roles = [ROLES[number % len(ROLES)] for number in range(plan.subscribers)]
-        readers = [
-            Reader(f"s{number}", role.filters, role.qos, places[number % len(places)])
-            for number, role in enumerate(roles)
-        ]
-        self._ledger = Ledger(streams, readers, plan.links_repeat)
+        streams, readers, auditors = plan.streams(places), plan.readers(places), plan.auditors(places)
+        self._ledger = Ledger(streams, [reader for reader, _ in (*readers, *auditors)], plan.links_repeat)
         self._publishers = [self._publisher(number, streams) for number in range(plan.publishers)]
-        self._subscribers = [self._subscriber(*it) for it in enumerate(zip(readers, roles, strict=True))]
+        self._subscribers = [self._subscriber(reader, role) for reader, role in readers]
+        self._auditors = [(reader, self._subscriber(reader, role)) for reader, role in auditors]
         self._clients: list[Client] = [*self._publishers, *self._subscribers]
+        self._folder = folder
         self._kills = self._early_kills = 0
         self._began = time.monotonic()
 
@@ -146,13 +101,17 @@ class Run:
                 for broker in self._brokers:
                     running.callback(broker.stop)
                     broker.start()
-                for client in self._clients:
+                for client in (*self._clients, *(auditor for _, auditor in self._auditors)):
                     running.callback(client.rest)
                 self._join()
                 self._kill_all()
                 self._drain()
+                self._audit()
         except _StoppedError:
             pass
+        for broker in self._brokers:
+            for name in broker.stores_set_aside(self._folder):
+                self._ledger.note(Kind.DAMAGED, broker.name, name)
         result = self._counts()
         result.duplicates, result.violations = self._ledger.duplicates(), self._ledger.violations()
         return result
@@ -192,6 +151,17 @@ class Run:
             if publisher.open_messages():
                 self._ledger.note(Kind.UNFINISHED, publisher.name, f"{publisher.open_messages()} messages open")
 
+    def _audit(self) -> None:
+        """Whether the last retained message of every topic is there."""
+        for _, auditor in self._auditors:
+            self._clients.append(auditor)
+        end = time.monotonic() + self._plan.quiet_s
+        while time.monotonic() < end and any(self._ledger.missing_retained(reader) for reader, _ in self._auditors):
+            self._step(TICK_S)
+        for reader, _ in self._auditors:
+            for missing in self._ledger.missing_retained(reader):
+                self._ledger.note(Kind.STALE, reader.name, missing)
+
     def _is_done(self) -> bool:
         if not all(it.is_connected for it in self._clients):
             return False
@@ -227,7 +197,9 @@ class Run:
 
     def _send_away(self) -> None:
         for subscriber in self._subscribers:
-            if self._draw.random() < self._plan.away_share:
+            if isinstance(subscriber, Visitor) and self._draw.random() < self._plan.ending_share:
+                subscriber.end_session()
+            elif self._draw.random() < self._plan.away_share:
                 subscriber.rest()
             else:
                 subscriber.wake()
@@ -270,10 +242,12 @@ class Run:
             name, level, broker, self._selector, self._ledger, own, self._plan.window, self._plan.rate_per_s, draw
         )
 
-    def _subscriber(self, number: int, what: tuple[Reader, Role]) -> Subscriber:
-        reader, role = what
-        broker = self._brokers[number % len(self._brokers)]
-        made = Subscriber(reader, role.level, broker, self._selector, self._ledger)
+    def _subscriber(self, reader: Reader, role: Role) -> Subscriber:
+        broker = next(it for it in self._brokers if it.name == reader.place)
+        if role.ending is None:
+            made = Subscriber(reader, role.level, broker, self._selector, self._ledger)
+        else:
+            made = Visitor(reader, role.level, broker, self._selector, self._ledger, role.ending)
         made.receive_maximum = role.receive_maximum
         return made
 
@@ -288,6 +262,7 @@ class Run:
             owed=ledger.expected(),
             delivered=ledger.delivered(),
             repeated=sum(it.repeated for it in self._subscribers),
+            sessions_ended=ledger.sessions_ended,
             seconds=time.monotonic() - self._began,
         )
 

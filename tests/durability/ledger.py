@@ -3,10 +3,14 @@
 A stream is what one publisher sends to one topic at one QoS, numbered from 0: the unit in which MQTT keeps order. A
 payload says which message of which stream it is, so nothing has to be remembered to judge what a subscriber gets. It
 begins as those of the testbed do, with publisher and number, which a broker of the testbed notes in its log.
+
+Three kinds of readers are judged. One that stays must get everything that was acknowledged. Of the members of a group,
+which share a subscription, one must. A visitor, whose session ends now and then, must get everything between the first
+and the last message of a stream that came to one session.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -19,12 +23,14 @@ class Kind(Enum):
 
     LOST = "acknowledged to the publisher and never delivered"
     DISORDER = "delivered for the first time after a later message of its stream"
-    TWICE = "delivered more than once at QoS 2"
-    UNMARKED = "delivered again at QoS 1 without DUP, though the publisher did not send it again"
+    TWICE = "delivered more than once at QoS 0 or 2"
+    UNMARKED = "delivered again without DUP, though the publisher did not send it again at QoS 1"
     REPEATED = "sent again on the same connection"
     REUSED = "a packet id that was not released, for another message"
     CONTENT = "a message that nobody published so"
+    STALE = "the retained message of a topic is not the last one"
     SESSION = "the broker forgot a session"
+    DAMAGED = "a broker found its store damaged and set it aside"
     ANSWER = "an acknowledgement or refusal that nothing explains"
     CLOSED = "a connection ended while its broker was running"
     ENDED = "a broker ended on its own or does not answer"
@@ -48,10 +54,15 @@ class Stream:
     qos: int
     place: str  # the broker of its publisher
     index: int
+    is_retained: bool = False
     published: int = 0
     promised: int = 0  # from this number on: subscriptions made before it are known everywhere
     acknowledged: bytearray = field(default_factory=bytearray)  # a byte for each number
     resent: Counter[int] = field(default_factory=Counter)  # number -> how often the publisher sent it again
+
+    @property
+    def last_acknowledged(self) -> int:
+        return self.acknowledged.rfind(1)
 
     def __post_init__(self) -> None:
         self.key = self.publisher.encode(), f"{self.topic} {self.qos}".encode()
@@ -98,7 +109,11 @@ class Reader:
     filters: Sequence[str]
     qos: int
     place: str  # its broker
+    group: str = ""  # whose members share the subscription
+    is_visitor: bool = False
     receipts: dict[int, Receipts] = field(default_factory=dict)  # by the stream's index, for those it subscribed to
+    floors: dict[int, int] = field(default_factory=dict)  # by stream: the last one acknowledged when it subscribed
+    retained: dict[int, int] = field(default_factory=dict)  # by stream: the last one that came as retained
 
 
 def matches(topic_filter: str, topic: str) -> bool:
@@ -130,13 +145,16 @@ class Ledger:
         self.readers = readers
         self._by_key = {stream.key: stream for stream in streams}
         self._notes: dict[tuple[Kind, str], list[str]] = {}  # (kind, who) -> what happened
+        self._past: list[Violation] = []  # in sessions of visitors that have ended
         self.discarded = 0  # not acknowledged, and given up with a session that the broker forgot
         self.receipts = 0
-        for reader in readers:
-            for stream in streams:
-                if any(matches(each, stream.topic) for each in reader.filters):
-                    reader.receipts[stream.index] = Receipts()
-        self._receivers = [sum(stream.index in reader.receipts for reader in readers) for stream in streams]
+        self.sessions_ended = 0
+        self._groups = {
+            it.group: Reader(f"group {it.group}", it.filters, it.qos, it.place) for it in readers if it.group
+        }
+        self._owed_to = [it for it in readers if not it.group and not it.is_visitor] + list(self._groups.values())
+        for reader in (*readers, *self._groups.values()):
+            reader.receipts = {it.index: Receipts() for it in streams if _wants(reader, it)}
 
     # -- what the clients tell ----------------------------------------------------------------------------------
 
@@ -150,8 +168,10 @@ class Ledger:
     def acknowledged(self, stream: Stream, number: int) -> None:
         stream.acknowledged[number] = 1
 
-    def received(self, reader: Reader, topic: str, payload: bytes, qos: int, is_marked: bool) -> None:
-        """A subscriber's application gets a message."""
+    def received(
+        self, reader: Reader, topic: str, payload: bytes, qos: int, is_marked: bool, is_retained: bool = False
+    ) -> None:
+        """A subscriber's application gets a message; `is_retained`: because of its new subscription."""
         self.receipts += 1
         publisher, _, rest = payload.partition(b"|")[0].partition(b" ")
         digits, _, what = rest.partition(b" ")
@@ -163,14 +183,37 @@ class Ledger:
             self.note(Kind.CONTENT, reader.name, f"{topic} at QoS {qos}: {payload[:60]!r}, {len(payload)} bytes")
         elif stream.index not in reader.receipts:
             self.note(Kind.CONTENT, reader.name, f"{topic} is not what it subscribed to")
+        elif is_retained:
+            self._received_retained(reader, stream, number)
         else:
             reader.receipts[stream.index].add(number, is_marked)
+            if reader.group:
+                self._groups[reader.group].receipts[stream.index].add(number, is_marked)
+
+    def _received_retained(self, reader: Reader, stream: Stream, number: int) -> None:
+        reader.retained[stream.index] = number
+        if not stream.is_retained:
+            self.note(Kind.CONTENT, reader.name, f"{stream.topic} is retained, which nobody asked for")
+        elif stream.place == reader.place and number < reader.floors[stream.index]:
+            told = f"{stream.topic}: {number}, though {reader.floors[stream.index]} was acknowledged"
+            self.note(Kind.STALE, reader.name, told)
+
+    def subscribing(self, reader: Reader) -> None:
+        """A subscriber is about to subscribe, and then gets what is retained."""
+        reader.floors = {it.index: it.last_acknowledged for it in self.streams if it.is_retained}
+
+    def session_began(self, reader: Reader) -> None:
+        """A visitor has a new session: what it got in the one before is judged."""
+        if any(it.highest >= 0 for it in reader.receipts.values()):
+            self.sessions_ended += 1
+        self._past += self._judged_visit(reader)
+        reader.receipts = {index: Receipts() for index in reader.receipts}
 
     def promise(self) -> None:
         """From now on every message that is acknowledged must arrive."""
         for stream in self.streams:
             stream.promised = stream.published
-        for reader in self.readers:
+        for reader in (*self.readers, *self._groups.values()):
             for index, receipts in reader.receipts.items():
                 receipts.promised, receipts.first = self.streams[index].published, 0
 
@@ -182,14 +225,24 @@ class Ledger:
 
     def is_joined(self) -> bool:
         """Whether every subscriber has got something of every stream that it subscribed to."""
-        return all(receipts.first for reader in self.readers for receipts in reader.receipts.values())
+        return all(receipts.first for reader in self._owed_to for receipts in reader.receipts.values())
+
+    def missing_retained(self, reader: Reader) -> list[str]:
+        """Topics of which a reader that has just subscribed has not got the last message, though all are acknowledged."""
+        return [
+            f"{it.topic}: {reader.retained.get(it.index)}, not {it.published - 1}"
+            for it in self.streams
+            if it.is_retained and it.qos and it.index in reader.receipts
+            if reader.retained.get(it.index) != it.published - 1
+        ]
 
     def is_settled(self) -> bool:
         """Whether as much has been delivered as was acknowledged. Not known once messages were given up."""
         return not self.discarded and self.delivered() >= self.expected()
 
     def published_messages(self) -> int:
-        return sum(stream.published - stream.promised for stream in self.streams)
+        """At QoS 1 and 2."""
+        return sum(stream.published - stream.promised for stream in self.streams if stream.qos)
 
     def acknowledged_messages(self) -> int:
         return sum(map(_acknowledged, self.streams))
@@ -199,24 +252,62 @@ class Ledger:
 
     def expected(self) -> int:
         """Deliveries that are owed for what was acknowledged."""
-        return sum(_acknowledged(it) * count for it, count in zip(self.streams, self._receivers, strict=True))
+        return sum(_acknowledged(stream) for _, stream, _ in self._promises())
 
     def delivered(self) -> int:
-        return sum(receipts.first for reader in self.readers for receipts in reader.receipts.values())
+        return sum(receipts.first for _, _, receipts in self._promises())
+
+    def _promises(self) -> Iterator[tuple[Reader, Stream, Receipts]]:
+        """Who is to get what: at QoS 0 nobody is promised anything."""
+        for reader in self._owed_to:
+            for index, receipts in reader.receipts.items():
+                if min(reader.qos, self.streams[index].qos):
+                    yield reader, self.streams[index], receipts
 
     def violations(self) -> list[Violation]:
         found = [
             Violation(kind, len(events), f"{who}: {events[0]}{' ...' if len(events) > 1 else ''}")
             for (kind, who), events in self._notes.items()
         ]
-        for reader in self.readers:
+        found += self._past
+        for reader in self._owed_to:
             for index, receipts in reader.receipts.items():
-                found += _judged(reader, self.streams[index], receipts, self._links_repeat)
+                found += self._judged(reader, self.streams[index], receipts)
+        for reader in self.readers:
+            if reader.is_visitor:
+                found += self._judged_visit(reader)
+            elif reader.group:
+                found += self._judged_member(reader)
         return sorted(found, key=lambda it: list(Kind).index(it.kind))
+
+    def _judged(self, reader: Reader, stream: Stream, receipts: Receipts) -> list[Violation]:
+        owed = range(stream.promised, stream.published) if min(stream.qos, reader.qos) else ()
+        late = receipts.late if reader not in self._groups.values() else []  # which its members have in common
+        return _judged(reader, stream, receipts, owed, late, self._links_repeat)
+
+    def _judged_visit(self, reader: Reader) -> list[Violation]:
+        """Whether a visitor got a stream without gaps while it was there."""
+        found: list[Violation] = []
+        for index, receipts in reader.receipts.items():
+            stream = self.streams[index]
+            got = [number for number in range(len(receipts.plain)) if receipts.times(number)]
+            owed = range(got[0], got[-1]) if got and stream.qos and reader.qos else range(0)
+            found += _judged(reader, stream, receipts, owed, receipts.late, self._links_repeat)
+        return found
+
+    def _judged_member(self, reader: Reader) -> list[Violation]:
+        """The order in which a member of a group got its share. A message sent again may go to another member."""
+        found: list[Violation] = []
+        for index, receipts in reader.receipts.items():
+            stream = self.streams[index]
+            is_local = stream.place == reader.place or not self._links_repeat
+            late = [it for it in receipts.late if stream.qos != 1 or (is_local and it not in stream.resent)]
+            found += _violations(reader, stream, {Kind.DISORDER: sorted(late)})
+        return found
 
     def duplicates(self) -> "Duplicates":
         out = Duplicates()
-        for reader in self.readers:
+        for reader in self._owed_to:
             for index, receipts in reader.receipts.items():
                 stream = self.streams[index]
                 out.marked += sum(receipts.times(it) > 1 for it in _numbers(receipts.marked))
@@ -245,23 +336,32 @@ def _numbers(counts: bytearray, above: int = 0) -> list[int]:
     return [number for number, count in enumerate(counts) if count > above] if any(counts) else []
 
 
-def _judged(reader: Reader, stream: Stream, receipts: Receipts, links_repeat: bool) -> list[Violation]:
-    """What is wrong with what one subscriber got of one stream."""
-    owed = range(stream.promised, stream.published)
+def _judged(
+    reader: Reader, stream: Stream, receipts: Receipts, owed: Iterable[int], late: Iterable[int], links_repeat: bool
+) -> list[Violation]:
+    """What is wrong with what one subscriber got of one stream, if it was to get these numbers."""
     lost = [it for it in owed if stream.acknowledged[it] and not receipts.times(it)]
-    found = {Kind.LOST: lost, Kind.DISORDER: sorted(receipts.late)}
-    if min(stream.qos, reader.qos) == 2:
+    found = {Kind.LOST: lost, Kind.DISORDER: sorted(late)}
+    if stream.qos == 0 or (stream.qos == 2 and reader.qos != 1):
         found[Kind.TWICE] = [it for it in range(len(receipts.plain)) if receipts.times(it) > 1]
     else:
         is_local = stream.place == reader.place or not links_repeat
         repeated = _numbers(receipts.plain, above=1)
         found[Kind.UNMARKED] = [it for it in repeated if not _is_explained(stream, receipts, it, is_local)]
+    return _violations(reader, stream, found)
+
+
+def _violations(reader: Reader, stream: Stream, found: dict[Kind, list[int]]) -> list[Violation]:
     of = f"{reader.name} (QoS {reader.qos}, at {reader.place}) of {stream.publisher} (at {stream.place}) {stream.topic}"
     return [
         Violation(kind, len(numbers), f"{of} QoS {stream.qos}: {ranges(numbers)} of {stream.published}")
         for kind, numbers in found.items()
         if numbers
     ]
+
+
+def _wants(reader: Reader, stream: Stream) -> bool:
+    return any(matches(each, stream.topic) for each in reader.filters)
 
 
 def _is_explained(stream: Stream, receipts: Receipts, number: int, is_local: bool) -> bool:

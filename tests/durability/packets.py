@@ -9,26 +9,32 @@ from tests.mqtt.raw import packet, string, varint
 
 LEVEL_311, LEVEL_5 = 4, 5
 CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, DISCONNECT = 2, 3, 4, 5, 6, 7, 9, 14  # packet types
-DUP = 0x08  # in the first byte of a PUBLISH
+DUP, RETAIN = 0x08, 0x01  # in the first byte of a PUBLISH
 REFUSED = 0x80  # reason codes and return codes from here on are refusals
 ID_NOT_FOUND = 0x92  # reason code of a PUBCOMP for an id that is not known
 PACKET_ID_MAX = 65_535
 
 _FIRST = {PUBACK: 0x40, PUBREC: 0x50, PUBREL: 0x62, PUBCOMP: 0x70}
-_PERSISTENT = 0x00  # connect flags: neither clean start nor will, name or password
+_CLEAN = 0x02  # the connect flag of a clean start
 _SESSION_EXPIRY, _RECEIVE_MAXIMUM = 0x11, 0x21  # properties
-_NEVER = 0xFFFF_FFFF
+NEVER_S = 0xFFFF_FFFF  # the expiry interval of a session that does not expire
 _NUMBER_BYTES = {0x13: 2, 0x22: 2, 0x21: 2, 0x11: 4, 0x27: 4, 0x24: 1, 0x25: 1, 0x28: 1, 0x29: 1, 0x2A: 1}  # properties
 
 
-def connect(client_id: str, level: int, receive_maximum: int) -> bytes:
-    """Resumes the session of this id or begins one that never expires; without keep-alive."""
+def connect(client_id: str, level: int, receive_maximum: int, is_clean: bool = False, expiry_s: int = NEVER_S) -> bytes:
+    """Without will, user name or keep-alive. In 3.1.1 a session that begins clean ends with its connection."""
     properties = b""
     if level == LEVEL_5:
-        known = bytes([_SESSION_EXPIRY]) + _NEVER.to_bytes(4, "big")
+        known = bytes([_SESSION_EXPIRY]) + expiry_s.to_bytes(4, "big")
         known += bytes([_RECEIVE_MAXIMUM]) + receive_maximum.to_bytes(2, "big")
         properties = varint(len(known)) + known
-    return packet(0x10, string("MQTT"), bytes([level, _PERSISTENT, 0, 0]), properties, string(client_id))
+    return packet(0x10, string("MQTT"), bytes([level, _CLEAN * is_clean, 0, 0]), properties, string(client_id))
+
+
+def disconnect(level: int) -> bytes:
+    """The session ends with the connection, if MQTT 5 is spoken; in 3.1.1 it stays as it is."""
+    ending = bytes([0, 5, _SESSION_EXPIRY]) + bytes(4)
+    return packet(0xE0, ending if level == LEVEL_5 else b"")
 
 
 def subscribe(packet_id: int, filters: Sequence[str], qos: int, level: int) -> bytes:
@@ -36,9 +42,10 @@ def subscribe(packet_id: int, filters: Sequence[str], qos: int, level: int) -> b
     return packet(0x82, packet_id.to_bytes(2, "big"), _no_properties(level), wanted)
 
 
-def publish(topic: str, payload: bytes, qos: int, packet_id: int, level: int) -> bytes:
+def publish(topic: str, payload: bytes, qos: int, packet_id: int, level: int, retain: bool = False) -> bytes:
     """The first sending of a message; `again` makes the next ones of it."""
-    return packet(0x30 | qos << 1, string(topic), packet_id.to_bytes(2, "big"), _no_properties(level), payload)
+    number = packet_id.to_bytes(2, "big") if qos else b""
+    return packet(0x30 | qos << 1 | retain, string(topic), number, _no_properties(level), payload)
 
 
 def again(published: bytes) -> bytes:
@@ -70,12 +77,13 @@ def cut(data: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
 
 
 def published(first: int, body: bytes, level: int) -> tuple[str, int, bytes]:
-    """Topic, packet id and payload of a PUBLISH at QoS 1 or 2."""
-    assert first & 0x06, "the broker sent a PUBLISH at QoS 0, to which nobody published or subscribed"
+    """Topic, packet id (0 at QoS 0) and payload of a PUBLISH."""
     after = 2 + int.from_bytes(body[:2], "big")
     topic = body[2:after].decode()
-    packet_id = int.from_bytes(body[after : after + 2], "big")
-    after += 2
+    packet_id = 0
+    if first & 0x06:
+        packet_id = int.from_bytes(body[after : after + 2], "big")
+        after += 2
     if level == LEVEL_5:
         size, after = _number(body, after)
         after += size

@@ -21,6 +21,7 @@ PAGE_BYTES = 4096
 LOG_HEADER_BYTES, FRAME_HEADER_BYTES = 32, 24
 FRAME_BYTES = FRAME_HEADER_BYTES + PAGE_BYTES
 QOS = {"one": 1, "two": 2}  # of the subscribers, by their client ids
+NEVER_S = 0xFFFF_FFFF
 WINDOW = 3  # messages that a subscriber has open
 MESSAGES = 15  # that a broker gets in one life
 LARGE_BYTES = 6000  # such a payload is a row of its own, on several pages
@@ -137,8 +138,8 @@ def refused(code: int, folder: Path) -> str:
 
 
 def join(dial: Dial, name: str, receive_max: int = 100) -> Client5:
-    """A client with a session that outlives its connection."""
-    return dial.v5(name, clean_start=False, session_expiry_interval=86_400, receive_max=receive_max, keep_alive=0)
+    """A client with a session that never expires, so that a restart alone changes nothing of it."""
+    return dial.v5(name, clean_start=False, session_expiry_interval=NEVER_S, receive_max=receive_max, keep_alive=0)
 
 
 def _live(running: Running, draw: random.Random, life: int) -> list[bytes]:

@@ -12,7 +12,8 @@ from broker.core import persist
 from broker.runtime.log_file import complete
 from tests.durability.brokers import COMMAND, BrokerProcess
 from tests.durability.campaign import chain_plan
-from tests.durability.driver import Plan, Run
+from tests.durability.driver import Run
+from tests.durability.plan import Plan
 from tests.durability.stores import Stored, content
 from tests.durability.test_kill import holds
 
@@ -44,7 +45,7 @@ def open_by_store(folder: Path, name: str) -> set[Fact]:
     rows = content(Stored.of(folder), folder / "looked at")
 
     def receiver(number: int) -> str:
-        client_id, _, _, link = rows[persist.SESSION | number]
+        client_id, _, _, link, _ = rows[persist.SESSION | number]
         return client_id if link is None else named(f"{name}>{link[0]}")
 
     owed = set()
@@ -105,7 +106,8 @@ class Watched(Run):
 def watched(plan: Plan, folder: Path, is_testbed: bool = True) -> Watched:
     config = folder / "broker.toml"
     config.write_text(f"testbed = {str(is_testbed).lower()}\n")
-    run = Watched(replace(plan, command=(*COMMAND, "--config", str(config))), folder)
+    plan = replace(plan, command=(*COMMAND, "--config", str(config)), is_mixed=False)  # at QoS 0 nothing is stored
+    run = Watched(plan, folder)
     holds(run.execute(), plan)
     return run
 
@@ -124,6 +126,11 @@ def test_log_of_a_killed_broker_agrees_with_its_store(plan: Plan, brokers: str, 
 
 
 def test_log_in_the_background_is_found_out(tmp_path: Path) -> None:
-    """The test can fail."""
-    run = watched(Plan(kills=3, early_share=0.0), tmp_path, is_testbed=False)
-    assert any(run.differences)
+    """The test can fail. A kill that comes just after the log was written finds no difference, so there are several tries."""
+
+    def differs(attempt: int) -> bool:
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        return any(watched(Plan(kills=3, early_share=0.0), folder, is_testbed=False).differences)
+
+    assert any(map(differs, range(10)))

@@ -117,6 +117,100 @@ def test_changed_payload_topic_or_qos() -> None:
     assert found(it) == [(Kind.CONTENT, 5)]
 
 
+def test_message_at_qos0_may_be_missing_but_not_come_twice() -> None:
+    it = ledger(published_qos=0)
+    assert it.is_settled()
+    receive(it, 0, 2)
+    assert found(it) == []
+    receive(it, 2)
+    assert found(it) == [(Kind.TWICE, 1)]
+
+
+def test_subscriber_at_qos0_may_get_twice_what_the_publisher_sent_twice_at_qos1() -> None:
+    it = ledger(qos=0)
+    it.streams[0].resent[1] += 1
+    receive(it, 1, 1)
+    assert found(it) == []
+    receive(it, 3, 3)
+    assert found(it) == [(Kind.UNMARKED, 1)]
+
+
+def group_ledger(qos: int) -> Ledger:
+    """Two members of a group; five messages are published and acknowledged."""
+    members = [Reader(name, ["t"], qos, "a", group="g") for name in ("s", "u")]
+    out = Ledger([Stream("p", "t", qos, "a", 0)], members)
+    for _ in range(5):
+        out.acknowledged(out.streams[0], out.published(out.streams[0])[0])
+    return out
+
+
+def receive_as(into: Ledger, member: int, *numbers: int) -> None:
+    stream = into.streams[0]
+    for number in numbers:
+        into.received(into.readers[member], "t", stream.payload(number), stream.qos, False)
+
+
+def test_members_of_a_group_get_every_message_together() -> None:
+    it = group_ledger(qos=2)
+    receive_as(it, 0, 0, 3)
+    assert not it.is_settled()
+    assert found(it) == [(Kind.LOST, 3)]
+    receive_as(it, 1, 1, 2, 4)
+    assert it.is_settled()
+    assert found(it) == []
+
+
+def test_message_for_two_members_of_a_group_is_wrong_at_qos2() -> None:
+    it = group_ledger(qos=2)
+    receive_as(it, 0, 0, 1, 2)
+    receive_as(it, 1, 2, 3, 4)
+    assert found(it) == [(Kind.TWICE, 1)]
+
+
+def test_member_of_a_group_gets_its_share_in_order_unless_the_publisher_sent_again() -> None:
+    it = group_ledger(qos=1)
+    it.streams[0].resent[0] += 1
+    receive_as(it, 0, 0, 1, 2)
+    receive_as(it, 1, 4, 3, 0)
+    assert found(it) == [(Kind.DISORDER, 1)]
+
+
+def visited_ledger() -> Ledger:
+    """A visitor; five retained messages are published and acknowledged."""
+    out = Ledger([Stream("p", "t", 1, "a", 0, is_retained=True)], [Reader("v", ["t"], 1, "a", is_visitor=True)])
+    for _ in range(5):
+        out.acknowledged(out.streams[0], out.published(out.streams[0])[0])
+    return out
+
+
+def test_visitor_gets_all_between_the_first_and_the_last_of_a_session() -> None:
+    it = visited_ledger()
+    receive(it, 1, 2)
+    it.session_began(it.readers[0])
+    receive(it, 4)
+    assert found(it) == []
+    assert it.sessions_ended == 1
+
+
+def test_gap_in_a_session_of_a_visitor_is_found_also_when_the_session_has_ended() -> None:
+    it = visited_ledger()
+    receive(it, 0, 3)
+    it.session_began(it.readers[0])
+    assert found(it) == [(Kind.LOST, 2)]
+
+
+def test_retained_message_is_the_last_that_was_acknowledged_before_the_subscription() -> None:
+    it = visited_ledger()
+    reader, stream = it.readers[0], it.streams[0]
+    it.subscribing(reader)
+    it.received(reader, "t", stream.payload(4), 1, False, is_retained=True)
+    assert it.missing_retained(reader) == []
+    assert found(it) == []
+    it.received(reader, "t", stream.payload(3), 1, False, is_retained=True)
+    assert it.missing_retained(reader) == ["t: 3, not 4"]
+    assert found(it) == [(Kind.STALE, 1)]
+
+
 @pytest.mark.parametrize(
     ("topic_filter", "topic", "expected"),
     [

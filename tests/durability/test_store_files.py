@@ -1,10 +1,12 @@
 """The files of a store, damaged, foreign, locked or too new: nothing wrong is ever taken for what was stored."""
 
+import marshal
 import os
 import random
 import resource
 import sqlite3
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -268,17 +270,37 @@ def test_store_of_a_newer_version_is_refused_and_left_alone(made: Made, tmp_path
     with closing(sqlite3.connect(made.ended.put(tmp_path) / FILE)) as rows:
         rows.execute("PRAGMA user_version = 99")
     newer = Stored.of(tmp_path)
-    assert "newer version of brokerbed (format 99, not 2)" in refused(command.BAD_INPUT, tmp_path)
+    assert "newer version of brokerbed (format 99, not 3)" in refused(command.BAD_INPUT, tmp_path)
     assert Stored.of(tmp_path) == newer
 
 
-def test_store_of_version_1_is_served(made: Made, tmp_path: Path) -> None:
-    """There was no row of a message log in it; these have none, either."""
-    with closing(sqlite3.connect(made.ended.put(tmp_path) / FILE)) as rows:
-        rows.execute("PRAGMA user_version = 1")
+SESSIONS, MARKS, LINK = 1 << 56, 5 << 56, 10**9  # where keys of kinds begin in version 2; the number of a session
+
+
+def sealed(key: int, row: Row) -> tuple[int, bytes]:
+    """A row as it stands in the file."""
+    data = marshal.dumps(row, 2)
+    return key, data + zlib.crc32(data, (key ^ key >> 32) & 0xFFFF_FFFF).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_store_of_an_older_version_is_served(made: Made, version: int, tmp_path: Path) -> None:
+    """Version 1 had no row of a message log, as these have none. Version 2 had sessions without users, links without
+    packet ids to go on with, and marks."""
+    folder = made.ended.put(tmp_path)
+    with closing(sqlite3.connect(folder / FILE)) as rows:
+        stored = rows.execute("SELECT key, value FROM rows WHERE key BETWEEN ? AND ?", (SESSIONS, SESSIONS + LINK))
+        sessions = [(key, marshal.loads(value)) for key, value in stored.fetchall()]
+        assert {"one", "two"} <= {row[0] for _, row in sessions}
+        older = [sealed(key, row[:4]) for key, row in sessions]
+        older.append(sealed(SESSIONS + LINK, ("$link/b", 0xFFFF_FFFF, None, ("b", False, False))))
+        older.append(sealed(MARKS + LINK + 1, (LINK, "b.1", 17)))
+        rows.executemany("REPLACE INTO rows VALUES (?, ?)", older)
+        rows.execute(f"PRAGMA user_version = {version}")
+        rows.commit()
     assert serve(tmp_path) == ("", made.owed)
     with closing(sqlite3.connect(tmp_path / FILE)) as rows:
-        assert rows.execute("PRAGMA user_version").fetchone() == (2,)
+        assert rows.execute("PRAGMA user_version").fetchone() == (3,)
 
 
 @pytest.mark.parametrize("version", [0, -1, -(2**31)])

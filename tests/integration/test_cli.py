@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from orchestrator import shipped
+from tests.broker.running import WAIT_S, until
 
 COMMAND = Path(sys.prefix) / "bin" / "brokerbed"
 MEMORY_BYTES_MAX = 500_000_000  # "in under 500 MB"
@@ -36,6 +38,7 @@ def test_version_and_help() -> None:
     assert brokerbed("--version").stdout == "brokerbed 0.1.0\n"
     overview = brokerbed()
     assert overview.returncode == 0
+    assert "..." not in overview.stdout.partition("Commands:")[2], "a sentence is cut off"
     for command in ("predict", "scenarios", "broker", "doctor"):
         assert command in overview.stdout
         assert f"Example: brokerbed {command}" in brokerbed(command, "--help").stdout
@@ -244,3 +247,21 @@ def test_doctor_with_java_of_java_home(tmp_path: Path) -> None:
         program.chmod(0o755)
         done = brokerbed("doctor", JAVA_HOME=str(tmp_path / version), PATH=str(tmp_path))
         assert (version, done.returncode) == (version, code)
+
+
+@pytest.mark.parametrize("command", ["predict", "run", "broker"])
+def test_interrupt_while_libraries_are_read_is_exit_code_130_and_silent(tmp_path: Path, command: str) -> None:
+    """In the worst place: as a library runs code that it has made as text, which CPython takes for uncaught."""
+    waiting = "import pathlib, time; pathlib.Path('begun').touch(); time.sleep(60)"
+    library = {"broker": "uvloop"}.get(command, "typer")
+    (tmp_path / f"{library}.py").write_text(f"exec({waiting!r})\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        ["env", "--default-signal=INT", sys.executable, "-m", "orchestrator.entry", command, "quickstart"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    until((tmp_path / "begun").exists, "the library's being read")
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, output, errors) == (130, "", "")

@@ -1,12 +1,8 @@
-"""The documents tell the truth: README's commands run and print what it shows, and every key is explained."""
+"""The documents tell the truth: every key, option and metric is explained, links lead somewhere, pieces of scenarios are right."""
 
 import re
-import shlex
-import subprocess
-import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 from broker.config import BrokerConfig
@@ -21,36 +17,6 @@ from orchestrator.scenario import load
 from tests.conftest import MINIMAL, FromText
 
 ROOT = Path(__file__).parents[2]
-
-
-def commands() -> Iterator[tuple[str, list[str]]]:
-    """The commands of README's console blocks, with the output shown below each."""
-    for block in re.findall(r"```console\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, *output = part.splitlines()
-            yield command, output
-
-
-def test_readme_commands_run_and_print_what_is_shown(tmp_path: Path) -> None:
-    ci = (ROOT / ".ci" / "run").read_text()
-    found = list(commands())
-    assert len(found) >= 10
-    for command, shown in found:
-        if command.startswith("make "):
-            assert command in ci, f"{command} is run neither by a test nor by .ci/run"
-            continue
-        program, *arguments = shlex.split(command)
-        assert program == ".venv/bin/brokerbed"
-        done = subprocess.run(
-            [Path(sys.prefix) / "bin" / "brokerbed", *arguments],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert (command, done.returncode) == (command, 0)
-        if any(shown):
-            assert [line.rstrip() for line in done.stdout.splitlines()] == shown
 
 
 def test_every_key_of_the_format_is_documented() -> None:
@@ -97,11 +63,12 @@ def test_scenarios_in_the_documents_are_right(tmp_path: Path) -> None:
         blocks = re.findall(r"^ *```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
         for text in map(textwrap.dedent, blocks):
             given = re.findall(r"^(\w+):", text, re.MULTILINE)
-            rest = [f"{key}: {value}\n" for key, value in PIECES.items() if key not in given]
+            is_whole = "scenario" in given
+            rest = [f"{key}: {value}\n" for key, value in PIECES.items() if key not in given and not is_whole]
             (tmp_path / "piece.yaml").write_text("".join(rest) + text)
             load(tmp_path / "piece.yaml")
             checked += 1
-    assert checked == 5
+    assert checked == 7
 
 
 def test_architecture_names_every_module() -> None:

@@ -1,6 +1,8 @@
 """The server behind the live page: who may ask, what is told, what strikes and heals."""
 
 import json
+import re
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -12,11 +14,12 @@ import pytest
 from tests.broker.running import until
 from tests.live.running import Watched, watched
 from tests.local.commands import brokerbed, processes
+from tests.progress import without_progress
 
 SEEN_S_MAX = 60.0
 
 
-@pytest.fixture(scope="module", params=["local", pytest.param("docker", marks=pytest.mark.docker)])
+@pytest.fixture(scope="module", params=["local", pytest.param("docker", marks=pytest.mark.needs("docker"))])
 def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Watched]:
     with watched(tmp_path_factory.mktemp("live"), request.param) as it:
         yield it
@@ -88,13 +91,22 @@ def test_crash_and_repair(run: Watched) -> None:
     status, told = ask(run, "/strike", {"verb": "crash", "target": "left"})
     assert status == 200
     until_told(run, lambda it: it["brokers"]["left"]["state"] == "crashed", "the crash on the page")
-    assert ask(run, "/strike", {"verb": "crash", "target": "left"}) == (
-        409, {"error": "there is nothing to crash now at left"},
-    )  # fmt: skip
     assert ask(run, "/heal", {"number": told["number"]})[0] == 200
     until_told(run, lambda it: "heal_confirmed" in it["faults"][-1], "the end of the crash")
     assert look(run)["brokers"]["left"]["state"] == "serving"
     assert ask(run, "/heal", {"number": told["number"]})[0] == 409
+
+
+def test_broker_that_was_crashed_twice_lives_again_when_both_crashes_are_healed(run: Watched) -> None:
+    one, two = (ask(run, "/strike", {"verb": "crash", "target": "left"})[1]["number"] for _ in range(2))
+    until_told(run, lambda it: it["brokers"]["left"]["state"] == "crashed", "the crash on the page")
+    assert ask(run, "/heal", {"number": one})[0] == 200
+    until_told(
+        run, lambda it: any("healed" in fault for fault in it["faults"] if fault["number"] == one), "one healing"
+    )
+    assert look(run)["brokers"]["left"]["state"] == "crashed"
+    assert ask(run, "/heal", {"number": two})[0] == 200
+    until_told(run, lambda it: it["brokers"]["left"]["state"] == "serving", "the end of both")
 
 
 def test_cut_of_any_link(run: Watched) -> None:
@@ -123,12 +135,96 @@ def test_disconnection_of_a_peer(run: Watched, place: int, peer: str) -> None:
         ({"verb": "melt", "target": "left"}, "there is no fault melt; there are crash, pause, cut, disconnect"),
         ({"verb": "crash", "target": "nowhere"}, "there is no nowhere to crash"),
         ({"verb": "cut", "target": ["left", "low"]}, "there is no link between left and low"),
-        ({"verb": "cut", "target": "left"}, "there is no link between left"),
-        (["crash"], "there is no fault None; there are crash, pause, cut, disconnect"),
+        ({"verb": "cut", "target": ["left", "left"]}, "there is no link between left and left"),
+        ({"verb": "crash", "target": "any"}, "there is no any to crash"),
+        ({"verb": "disconnect", "target": "left"}, "there is no left to disconnect"),
+        ({"verb": "crash", "target": "\ud800"}, "there is no \ud800 to crash"),
     ],
 )
 def test_mistake_is_one_sentence(run: Watched, body: object, said: str) -> None:
     assert ask(run, "/strike", body) == (409, {"error": said})
+
+
+NO_JSON, NO_OBJECT = "the request's body must be JSON", "the request's body must be a JSON object"
+NO_VERB = "verb must be one of crash, pause, cut, disconnect"
+NO_NAME, NO_ENDS = "target must be the name of a broker or the id of a peer", "target must be a list of the two brokers"
+NO_NUMBER = "number must be the whole number of a fault"
+MALFORMED: list[tuple[str, bytes, str]] = [
+    *((path, body, NO_JSON) for path in ("/strike", "/heal") for body in (b"", b"{", b"\xff\xfe", b"[" * 4000)),
+    *((path, b"1" * 4096, NO_OBJECT) for path in ("/strike", "/heal")),
+    *((path, body, NO_OBJECT) for path in ("/strike", "/heal") for body in (b"[]", b"null", b"true", b'"x"', b"NaN")),
+    *(("/strike", b'{"target": "left"%s}' % it, NO_VERB)
+      for it in (b"", *(b', "verb": ' + value for value in (b"null", b"1", b"true", b"[]", b"{}", b"NaN")))),
+    *(("/strike", b'{"verb": "%s"%s}' % (verb, it), NO_NAME)
+      for verb in (b"crash", b"pause", b"disconnect")
+      for it in (b"", *(b', "target": ' + value for value in (b"null", b"1", b"true", b'["left"]', b"{}", b"NaN", b"[[]]")))),
+    *(("/strike", b'{"verb": "cut"%s}' % it, NO_ENDS)
+      for it in (b"", *(b', "target": ' + value for value in (
+          b'"left"', b"null", b"7", b"true", b"{}", b"[]", b'["left"]', b'["left", "top", "top"]', b'["left", null]',
+          b'["left", ["top"]]', b'[{}, "top"]', b'["left", NaN]', b'["left", true]')))),
+    *(("/heal", b"{%s}" % it, NO_NUMBER)
+      for it in (b"", *(b'"number": ' + value for value in (
+          b"null", b"true", b"false", b'"1"', b"1.0", b"1e0", b"[1]", b"{}", b"NaN", b"Infinity", b"-Infinity")))),
+]  # fmt: skip
+
+
+def post(run: Watched, path: str, body: bytes, **headers: bytes) -> tuple[int, str]:
+    """Raw bytes, as no client library would send them; the status and what was said."""
+    base, _, token = run.address.partition("/?token=")
+    given = {b"X-Token": token.encode()} | {name.replace("_", "-").encode(): value for name, value in headers.items()}
+    lines = b"".join(name + b": " + value + b"\r\n" for name, value in given.items())
+    head = b"POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n" % (path.encode(), len(body))
+    host, _, port = base.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), 10) as wire:
+        wire.sendall(head + lines + b"\r\n" + body)
+        answer = b""
+        while data := wire.recv(65536):
+            answer += data
+    return int(answer.split()[1]), answer.partition(b"\r\n\r\n")[2].decode()
+
+
+def test_malformed_requests_are_answered_with_one_sentence(run: Watched) -> None:
+    before = look(run)["faults"]
+    answers = [(path, body, *post(run, path, body)) for path, body, _ in MALFORMED]
+    wrong = [
+        (path, body, status, said)
+        for (path, body, status, said), (*_, expected) in zip(answers, MALFORMED, strict=True)
+        if status != 400 or not json.loads(said)["error"].startswith(expected)
+    ]
+    assert wrong == []
+    assert look(run)["faults"] == before  # nothing was struck or healed
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "999", "9" * 4000])
+def test_fault_that_is_not_there_is_one_sentence(run: Watched, number: str) -> None:
+    status, said = post(run, "/heal", b'{"number": %s}' % number.encode())
+    assert status == 409
+    assert re.fullmatch(r"fault [-0-9.]{1,50} is not there, or is healed already", json.loads(said)["error"])
+
+
+@pytest.mark.parametrize("token", [b"\xff\xfe", b"", b"\xc3\xa4", b"x" * 4000])
+@pytest.mark.parametrize("path", ["/", "/tree", "/events", "/strike", "/heal", "/nowhere"])
+def test_token_of_any_bytes_is_refused(run: Watched, path: str, token: bytes) -> None:
+    status, said = post(run, path, b"{}", X_Token=token)
+    assert status in (403, 404, 405)
+    assert said.count("\n") <= 1
+    assert post(run, "/strike", b"{}", X_Token=token)[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status"),
+    [
+        ("/strike", b" " * 5000, {}, 413),
+        ("/strike", b"{}", {"Content_Type": b"application/json; charset=nonsense"}, 400),
+        ("/nowhere", b"{}", {}, 404),
+        ("/tree", b"{}", {}, 405),
+        ("/strike?token=%ff", b"{}", {"X_Token": b""}, 403),
+    ],
+)
+def test_request_of_another_kind_is_the_clients_mistake(
+    run: Watched, path: str, body: bytes, headers: dict[str, bytes], status: int
+) -> None:
+    assert post(run, path, body, **headers)[0] == status
 
 
 @pytest.mark.parametrize(
@@ -143,6 +239,6 @@ def test_mistake_is_one_sentence(run: Watched, body: object, said: str) -> None:
 def test_wrong_address_is_one_sentence(tmp_path: Path, options: list[str], code: int, said: str) -> None:
     process = brokerbed(tmp_path, "run", "quickstart", "--no-analyse", "--out", tmp_path / "runs", *options)
     _, errors = process.communicate(timeout=SEEN_S_MAX)
-    (line,) = [it for it in errors.splitlines() if "s left" not in it]
+    (line,) = without_progress(errors)
     assert (process.returncode, said in line) == (code, True), line
     assert processes(tmp_path) == []

@@ -12,6 +12,7 @@ from typing import Any
 
 from broker.log_record import MAGIC, RECORDS_FILE
 from tests.broker.running import WAIT_S, until
+from tests.progress import without_progress
 
 END_S_MAX = 60.0  # far more than anything takes that ends at all
 
@@ -25,7 +26,7 @@ class Ended:
     @property
     def error_lines(self) -> list[str]:
         """What is said beside the progress."""
-        return [line for line in self.errors.splitlines() if "s left" not in line]
+        return without_progress(self.errors)
 
 
 @dataclass

@@ -1,9 +1,11 @@
 """Connections that are broken on purpose, a relay that refuses for a while, and whose connection it is."""
 
+import asyncio
+
 import mqtt5
 import pytest
 
-from orchestrator.grounds.door import client_id_of
+from orchestrator.grounds.door import Door, client_id_of
 from orchestrator.grounds.relay import Relay
 from tests.local.ends import Ends, story
 from tests.mqtt.client311 import Will, connect
@@ -19,13 +21,45 @@ async def test_reset_ends_both_ends_of_wanted_connections_only() -> None:
         for (child, parent), word in zip(pairs, (b"one", b"two"), strict=True):
             await ends.send(child, word)
             assert await ends.receive(parent, 3) == word
-        assert ends.relay.reset(lambda start: start == b"two") == 1
-        for end in pairs[1]:
-            with pytest.raises(ConnectionResetError):
-                await ends.receive(end, 1)
+        (parents_end,) = ends.relay.reset(lambda start: start == b"two")
+        with pytest.raises(ConnectionResetError):
+            await ends.receive(pairs[1][0], 1)
+        assert await asyncio.get_running_loop().sock_recv(pairs[1][1], 1) == b""
+        parents_end.close()
         await ends.send(pairs[0][1], b"on")
         assert await ends.receive(pairs[0][0], 2) == b"on"
-        assert ends.relay.reset(lambda _: True) == 1
+        (parents_end,) = ends.relay.reset(lambda _: True)
+        parents_end.close()
+
+
+@story
+async def test_disconnection_is_over_when_the_broker_has_ended_just_these_connections() -> None:
+    """The broker takes its time with the client that is disconnected; that another client leaves meanwhile is no sign."""
+    loop = asyncio.get_running_loop()
+    async with Ends() as ends:
+        door = Door(ends.listener.getsockname())
+        await door.open()
+        ends.relay.close()
+        ends.port = door.address[1]
+        pairs = {}
+        for name in ("stays", "leaves", "broken"):
+            pairs[name] = child, parent = await ends.connect()
+            await ends.send(child, connect(name))
+            assert client_id_of(await loop.sock_recv(parent, 100)) == name
+        disconnecting = asyncio.create_task(door.disconnect("broken", 10.0))
+        assert await loop.sock_recv(pairs["broken"][1], 1) == b""  # the broker hears of it
+        pairs["leaves"][0].close()
+        assert await loop.sock_recv(pairs["leaves"][1], 1) == b""
+        pairs["leaves"][1].close()
+        await asyncio.sleep(0.2)
+        assert not disconnecting.done()
+        pairs["broken"][1].close()
+        assert await disconnecting == 1
+        await ends.send(pairs["stays"][1], b"on")
+        assert await ends.receive(pairs["stays"][0], 2) == b"on"
+        with pytest.raises(TimeoutError):
+            await door.disconnect("stays", 0.1)
+        door.close()
 
 
 @story
@@ -34,10 +68,11 @@ async def test_reset_is_told_even_if_the_ways_are_held() -> None:
         child, parent = await ends.connect()
         ends.relay.hold("up", "down")
         await ends.send(child, b"lost")
-        assert ends.relay.reset(lambda _: True) == 1
-        for end in (child, parent):
-            with pytest.raises(ConnectionResetError):
-                await ends.receive(end, 1)
+        (parents_end,) = ends.relay.reset(lambda _: True)
+        with pytest.raises(ConnectionResetError):
+            await ends.receive(child, 1)
+        assert await asyncio.get_running_loop().sock_recv(parent, 1) == b""
+        parents_end.close()
 
 
 @story

@@ -2,7 +2,9 @@
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ TREE = {"root": None, "a": "root", "b": "root"}
 SILENCE_S = 0.2  # long for what would come in a millisecond
 
 
-@pytest.fixture(scope="module", params=["local", pytest.param("docker", marks=pytest.mark.docker)])
+@pytest.fixture(scope="module", params=["local", pytest.param("docker", marks=pytest.mark.needs("docker"))])
 def running(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[BrokerNetwork]:
     with BrokerNetwork(TREE, folder=tmp_path_factory.mktemp("network"), on=request.param) as network:
         yield network
@@ -101,6 +103,43 @@ def test_network_is_not_calm_while_a_client_does_not_acknowledge(network: Broker
             network.wait_until_calm(0.3)
 
 
+def test_nothing_is_lost_that_waits_over_crashes_and_cuts(network: BrokerNetwork) -> None:
+    with client(network, "a", "reader", **KEPT) as subscriber:
+        subscriber.subscribe("letters")
+        network.wait_until_calm()
+        subscriber.disconnect()
+    with client(network, "b", "writer") as publisher:
+        network.cut("a", "root")
+        for number in range(3):
+            publisher.publish("letters", b"%d" % number)
+        network.crash("root")
+        network.pause("b")
+        network.heal()
+        network.assert_nothing_lost()
+    assert network.under_way("a") == 3
+    with client(network, "a", "reader", clean_start=True):  # who ends a session does not want what waited in it
+        pass
+    network.assert_nothing_lost()
+
+
+def test_messages_that_a_broker_forgets_in_a_crash_are_named_as_lost(tmp_path: Path) -> None:
+    with BrokerNetwork({"alone": None}, folder=tmp_path, durability="memory") as forgetful:
+        with client(forgetful, "alone", "reader", **KEPT) as subscriber:
+            subscriber.subscribe("letters")
+            subscriber.disconnect()
+        with client(forgetful, "alone", "writer") as publisher:
+            publisher.publish("letters", b"x", qos=0)
+            publisher.publish("letters", b"y")
+        forgetful.assert_nothing_lost()
+        forgetful.crash("alone")
+        with pytest.raises(GroundError, match="the network cannot come to rest: broker alone is crashed"):
+            forgetful.assert_nothing_lost()
+        forgetful.restart("alone")
+        lost = "1 delivery at QoS 1 or 2 was lost:\nalone.1.2 to letters at alone for reader: gone with a crash"
+        with pytest.raises(AssertionError, match=lost):
+            forgetful.assert_nothing_lost()
+
+
 def test_restarted_broker_keeps_sessions_and_address(network: BrokerNetwork) -> None:
     address = network.address("a")
     with client(network, "a", "kept", **KEPT) as subscriber:
@@ -138,6 +177,17 @@ def test_paused_broker_answers_nobody_until_it_is_resumed(network: BrokerNetwork
         assert other.ping() == []
         network.resume("a")
         assert waiting.packet() == b"\xd0\x00"
+
+
+def test_pause_outlasts_a_crash_until_the_broker_is_resumed(network: BrokerNetwork) -> None:
+    network.pause("b")
+    network.crash("b")
+    with pytest.raises(ValueError, match="broker b was paused before it crashed: resume it first"):
+        network.restart("b")
+    network.resume("b")
+    assert network.state("b") == "crashed"
+    network.restart("b")
+    assert network.state("b") == "serving"
 
 
 def test_link_that_is_cut_one_way_carries_the_other(network: BrokerNetwork) -> None:
@@ -250,6 +300,64 @@ def test_mistake_is_told_in_a_sentence(
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared
         getattr(network, verb)(*arguments)
     assert str(caught.value) == text
+
+
+VERBS: list[tuple[str, tuple[str, ...]]] = [
+    ("address", ("a",)), ("state", ("a",)), ("under_way", ("a",)), ("crash", ("a",)), ("restart", ("a",)),
+    ("pause", ("a",)), ("resume", ("a",)), ("cut", ("a", "root")), ("repair", ("a", "root")), ("disconnect", ("a",)),
+    ("wait_until_calm", ()), ("check", ()), ("heal", ()), ("assert_nothing_lost", ()),
+]  # fmt: skip
+HANG_S_MAX = 20.0
+
+
+@pytest.mark.parametrize("was_closed", [False, True], ids=["not started", "closed"])
+@pytest.mark.parametrize(("verb", "arguments"), VERBS)
+def test_verb_on_a_network_that_does_not_run_is_a_sentence(
+    tmp_path: Path, verb: str, arguments: tuple[str, ...], was_closed: bool
+) -> None:
+    network = BrokerNetwork(TREE, folder=tmp_path)
+    raised: list[Exception] = []
+
+    def call() -> None:
+        try:
+            getattr(network, verb)(*arguments)
+        except Exception as error:  # noqa: BLE001 - it is compared
+            raised.append(error)
+
+    if was_closed:
+        network.close()
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    caller.join(HANG_S_MAX)
+    assert not caller.is_alive(), "it hangs"
+    network.close()
+    (error,) = raised
+    assert isinstance(error, ValueError)
+    assert str(error) == "the network does not run: it was not started, or is closed"
+    assert network.told() == "the network was not started"
+
+
+def test_network_is_started_only_once(tmp_path: Path) -> None:
+    sentence = "^a network can be started only once: make another one$"
+    with BrokerNetwork({"alone": None}, folder=tmp_path) as network:
+        with pytest.raises(ValueError, match=sentence):
+            network.start()
+        assert network.state("alone") == "serving"
+    with pytest.raises(ValueError, match=sentence):
+        network.start()
+
+
+def test_call_from_the_networks_own_event_loop_is_refused(network: BrokerNetwork) -> None:
+    raised: Future[BaseException | None] = Future()
+
+    def call() -> None:
+        try:
+            network.wait_until_calm()
+        except ValueError as error:
+            raised.set_result(error)
+
+    network._loop.call_soon_threadsafe(call)
+    assert str(raised.result(HANG_S_MAX)) == "the network cannot be called from its own event loop"
 
 
 SETTINGS: list[tuple[dict[str, Any], str]] = [

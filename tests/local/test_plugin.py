@@ -1,5 +1,6 @@
 """The pytest plugin, in pytest processes of its own: what it gives, what it tells, and that nothing is left running."""
 
+import importlib.util
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -15,9 +17,10 @@ from orchestrator.grounds import journal
 from tests.broker.running import until
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "docs" / "examples" / "test_stock_pair.py"
+EXAMPLES = ROOT / "docs" / "examples"
 WAIT_S = 120
 GIVEN = ("-p", "orchestrator.pytest_plugin")
+HAS_PYTEST_ASYNCIO = importlib.util.find_spec("pytest_asyncio") is not None
 
 
 class Inner:
@@ -31,6 +34,8 @@ class Inner:
     def start(self, text: str, *options: str, path: Path = ROOT) -> subprocess.Popen[str]:
         (self.folder / "test_inner.py").write_text(text, encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", "--basetemp", "base"]
+        if HAS_PYTEST_ASYNCIO and "no:asyncio" not in options:
+            command += ["-o", "asyncio_default_fixture_loop_scope=function"]  # it warns as long as this is not set
         surroundings = {
             **os.environ,
             "XDG_RUNTIME_DIR": str(self.runtime),
@@ -101,22 +106,147 @@ def test_misspells(broker_network):
 """
 
 
-def test_failed_test_shows_faults_and_last_words_and_nothing_is_left(inner: Inner) -> None:
-    code, output = inner.run(FAILS, *GIVEN)
+FAULT_LINE = r" +[\d.]+ s  "
+SECTIONS = {
+    1: [r"root 127\.0\.0\.1:\d+ serving", r"a 127\.0\.0\.1:\d+ paused", f"{FAULT_LINE}start", f"{FAULT_LINE}pause a"],
+    2: [r"alone 127\.0\.0\.1:\d+ crashed", f"{FAULT_LINE}start", f"{FAULT_LINE}crash alone", f"{FAULT_LINE}restart alone",
+        f"{FAULT_LINE}crash alone", "alone: the store is damaged .*"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Inner, int, str]:
+    """A pytest with failing tests that is over, its exit code and its output."""
+    made = Inner(tmp_path_factory.mktemp("failed"))
+    try:
+        return made, *made.run(FAILS, *GIVEN, "--junitxml", "junit.xml")
+    finally:
+        made.end()
+
+
+def test_failed_test_shows_faults_and_last_words_and_nothing_is_left(failed: tuple[Inner, int, str]) -> None:
+    inner, code, output = failed
     assert code == 1
     assert "1 passed" in output
     assert "2 failed" in output
     assert "error" not in output.splitlines()[-1]
-    done = r" +[\d.]+ s  "
-    for number, lines in {
-        1: [r"root 127\.0\.0\.1:\d+ serving", r"a 127\.0\.0\.1:\d+ paused", f"{done}start", f"{done}pause a"],
-        2: [r"alone 127\.0\.0\.1:\d+ crashed", f"{done}start", f"{done}crash alone", f"{done}restart alone", f"{done}crash alone",
-            "alone: the store is damaged .*"],
-    }.items():  # fmt: skip
+    for number, lines in SECTIONS.items():
         section = rf"^-+ broker network {number} -+\n" + "\n".join(lines) + "\n[-=_]"
         assert re.search(section, output, re.MULTILINE), output
     assert "topology.parents.a: the parent rot is no broker of this tree" in output
     assert "pytest_plugin.py" not in output, "the tester's own line is shown, not ours"
+    assert inner.left() == []
+    assert inner.journals() == []
+
+
+def test_junit_file_of_a_failed_test_has_states_and_history_of_its_networks(failed: tuple[Inner, int, str]) -> None:
+    cases = {it.get("name"): it for it in ET.parse(failed[0].folder / "junit.xml").iter("testcase")}
+    (failure,) = cases["test_fails"].iter("failure")
+    for number, lines in SECTIONS.items():
+        section = rf"^-+ broker network {number} -+\n" + "\n".join(lines) + "$"
+        assert re.search(section, failure.text or "", re.MULTILINE), failure.text
+    assert list(cases["test_passes"]) == []
+
+
+SHARED = """
+import os
+import signal
+import time
+
+import pytest
+
+@pytest.fixture(scope="session")
+def network(session_broker_network):
+    return session_broker_network({"alone": None})
+
+def test_one_crashes(network):
+    network.crash("alone")
+    network.heal()
+
+def test_other_has_the_same_network(network):
+    assert [what for _, what in network.history] == ["start", "crash alone", "restart alone"]
+    assert network.state("alone") == "serving"
+
+def test_fails(network):
+    assert False
+
+def test_fails_without_it():
+    assert False
+
+def test_broker_dies(network):
+    os.kill(network._network.hosts["alone"].pid, signal.SIGKILL)
+    while network.state("alone") != "dead":
+        time.sleep(0.01)
+
+def test_does_not_need_it():
+    pass
+"""
+
+
+def test_session_has_one_network_that_failed_tests_show_and_whose_death_is_told_at_once(inner: Inner) -> None:
+    code, output = inner.run(SHARED, *GIVEN, "--junitxml", "junit.xml")
+    assert code == 1, output
+    assert "2 failed, 4 passed, 1 error" in output
+    cases = {it.get("name"): it for it in ET.parse(inner.folder / "junit.xml").iter("testcase")}
+    texts = {name: "".join(it.text or "" for it in case) for name, case in cases.items()}
+    assert re.search(r"broker network 1 -+\nalone 127\.0\.0\.1:\d+ serving\n", texts["test_fails"])
+    assert "broker network" not in texts["test_fails_without_it"]
+    assert "broker alone died (killed by SIGKILL)" in texts["test_broker_dies"]
+    assert inner.left() == []
+    assert inner.journals() == []
+
+
+DIES = """
+import os
+import signal
+import time
+
+import pytest
+
+def test_broker_dies_by_itself(broker_network):
+    network = broker_network({"alone": None})
+    os.kill(network._network.hosts["alone"].pid, signal.SIGKILL)
+    while network.state("alone") != "dead":
+        time.sleep(0.01)
+
+def test_network_cannot_start(broker_network, monkeypatch):
+    monkeypatch.setattr("orchestrator.grounds.testing.prepare", fails)
+    broker_network({"alone": None})
+
+def test_network_that_cannot_start_is_expected(broker_network, monkeypatch):
+    monkeypatch.setattr("orchestrator.grounds.testing.prepare", fails)
+    with pytest.raises(OSError):
+        broker_network({"alone": None})
+
+def test_network_is_closed_by_the_test(broker_network):
+    broker_network({"alone": None}).close()
+
+def test_broker_cannot_start(broker_network, monkeypatch):
+    monkeypatch.setattr("orchestrator.grounds.local.CONFIG", "missing")
+    broker_network({"alone": None})
+
+def test_report_itself_fails(broker_network):
+    network = broker_network({"alone": None})
+    network.told = fails
+    assert False
+
+def test_next_one_is_run():
+    pass
+
+def fails(*_, **__):
+    raise OSError("no room at all")
+"""
+
+
+def test_session_goes_on_when_brokers_die_or_networks_do_not_start(inner: Inner) -> None:
+    code, output = inner.run(DIES, *GIVEN)
+    assert "INTERNALERROR" not in output, output
+    assert code == 1, output
+    assert re.search(r"3 failed, 4 passed, 1 error", output), output
+    assert "broker alone died (killed by SIGKILL)" in output
+    assert re.search(r"^alone 127\.0\.0\.1:\d+ dead$", output, re.MULTILINE), "what it was like before it was ended"
+    assert "the network was not started" in output
+    assert "the state of this network cannot be told (OSError: no room at all)" in output
     assert inner.left() == []
     assert inner.journals() == []
 
@@ -202,26 +332,65 @@ def test_entry_point_loads_it_and_it_may_be_asked_for_besides(inner: Inner, opti
         else LIGHT
     )
     (inner.folder / "conftest.py").write_text('pytest_plugins = ["orchestrator.pytest_plugin"]\n')
-    code, output = inner.run(text, *options, path=metadata.parent)
+    code, output = inner.run(text, "-p", "no:asyncio", *options, path=metadata.parent)  # which imports asyncio itself
     assert code == 0, output
     assert "2 passed" in output
 
 
-def test_example_of_the_document_passes_and_is_the_one_in_the_document(inner: Inner) -> None:
-    text = EXAMPLE.read_text(encoding="utf-8")
+RUNS_COROUTINES = """
+import asyncio
+import inspect
+
+import pytest
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "asyncio: a coroutine")
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    if inspect.iscoroutinefunction(pyfuncitem.obj):
+        arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+        asyncio.run(pyfuncitem.obj(**arguments))
+        return True
+"""
+
+
+@pytest.mark.parametrize(
+    ("example", "tests"),
+    [pytest.param("test_stock_pair.py", 2, marks=pytest.mark.needs("mosquitto_pub")), ("test_async_pair.py", 1)],
+)
+def test_example_of_the_document_passes_and_is_the_one_in_the_document(inner: Inner, example: str, tests: int) -> None:
+    text = (EXAMPLES / example).read_text(encoding="utf-8")
     assert f"```python\n{text}```" in (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    if not HAS_PYTEST_ASYNCIO:  # the networks do not care who runs a coroutine
+        (inner.folder / "conftest.py").write_text(RUNS_COROUTINES)
     code, output = inner.run(text, *GIVEN)
     assert code == 0, output
-    assert re.search(r"2 (passed|skipped)", output)
+    assert f"{tests} passed" in output
     assert inner.left() == []
 
 
-def test_document_names_every_verb_and_setting() -> None:
+def verbs_of(network: type) -> set[str]:
+    return {name for name, it in vars(network).items() if not name.startswith("_") and callable(it)}
+
+
+def test_document_names_every_fixture_verb_and_setting() -> None:
+    from orchestrator.grounds.async_testing import AsyncBrokerNetwork
     from orchestrator.grounds.described import SETTINGS
     from orchestrator.grounds.testing import BrokerNetwork
 
     text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
-    verbs = [name for name in vars(BrokerNetwork) if not name.startswith("_") and name not in ("start", "close")]
+    verbs = verbs_of(BrokerNetwork) | verbs_of(AsyncBrokerNetwork)
     assert len(verbs) > 10
-    assert [name for name in verbs if f"`{name}(" not in text] == []
+    assert [name for name in verbs - {"start", "close"} if f"`{name}(" not in text] == []
     assert [name for name in SETTINGS if f"`{name}`" not in text] == []
+    assert [
+        name for name in ("broker_network", "session_broker_network", "async_broker_network") if f"`{name}`" not in text
+    ] == []
+
+
+def test_coroutines_have_every_verb_of_the_plain_network() -> None:
+    from orchestrator.grounds.async_testing import AsyncBrokerNetwork
+    from orchestrator.grounds.testing import BrokerNetwork
+
+    assert verbs_of(AsyncBrokerNetwork) - {"client"} == verbs_of(BrokerNetwork)

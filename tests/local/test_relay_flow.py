@@ -10,8 +10,8 @@ import pytest
 import uvloop
 
 from broker.values import NS_PER_S
-from orchestrator.grounds import alarm
-from orchestrator.grounds.alarm import Alarm
+from clients import alarm
+from clients.alarm import Alarm
 from orchestrator.grounds.relay import Quality
 from tests.local.ends import WAIT_S, Ends, story
 

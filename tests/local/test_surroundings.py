@@ -1,5 +1,6 @@
 """A machine that has too little of something, or too much else to do: it is said in one sentence, and nothing is left."""
 
+import asyncio
 import json
 import os
 import resource
@@ -7,8 +8,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,12 @@ from broker.log_record import Kind, Log
 from clients.raw_log import append
 from orchestrator.grounds import journal, local
 from orchestrator.grounds.base import GroundError, Place
+from orchestrator.grounds.lateness import Lateness, warnings_of
 from orchestrator.grounds.processes import Said, complaints
-from orchestrator.grounds.real import _warnings
+from orchestrator.grounds.real import RealRun
 from orchestrator.scenario import load
-from tests.broker.running import Running, metric, until
 from tests.local.commands import Ended, assert_nothing_left, processes, run
-from tests.small_disk import small_disk
+from tests.small_disk import fill, small_disk
 
 TREE = """\
 scenario: 1
@@ -97,17 +98,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def fill(disk: Path, free_bytes: int = 0) -> Path:
-    """A file that takes all space but so much."""
-    ballast = disk / "ballast"
-    with ballast.open("wb", buffering=0) as file:
-        with suppress(OSError):
-            while True:
-                file.write(bytes(2**20))
-        file.truncate(file.tell() - free_bytes)
-    return ballast
-
-
 @pytest.mark.parametrize("free_bytes", [0, 64 * 1024], ids=["for the scenario", "for the brokers"])
 def test_disk_without_space_at_the_start_is_told(disk: Path, tmp_path: Path, free_bytes: int) -> None:
     fill(disk, free_bytes)
@@ -124,28 +114,6 @@ def test_disk_that_is_full_at_the_end_is_told(disk: Path, tmp_path: Path) -> Non
         told = sole_error(command.end(), 3)
         assert processes(tmp_path) == []
     assert "No space left on device" in told
-
-
-def test_what_brokers_say_of_a_full_disk_is_a_warning_of_the_run(disk: Path, tmp_path: Path) -> None:
-    """Clients wait, and all goes on when there is space again."""
-    with run(tmp_path, LOADED + "clock: {measure: 4s}\n") as command:
-        command.until_begun()
-        brokers = [running(pid, command.process) for pid in command.processes("--metrics-port")]
-        ballast = fill(disk)
-        until(lambda: any(metric(it, "brokerbed_store_blocked") for it in brokers), "a store that cannot be written")
-        ballast.unlink()
-        ended = command.end()
-        assert_nothing_left(tmp_path)
-    assert ended.code == 0
-    told = warnings(tmp_path)
-    assert [line.removeprefix("warning: ") for line in ended.error_lines] == told
-    assert any(line.startswith("broker b") and "the store cannot be written" in line for line in told)
-    assert any("the store can be written again" in line for line in told)
-
-
-def running(pid: int, process: "subprocess.Popen[str]") -> Running:
-    words = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").split("\0")
-    return Running(process, {"metrics": int(words[words.index("--metrics-port") + 1])})
 
 
 # -- a machine that is too slow ---------------------------------------------------------------------------------------
@@ -185,20 +153,74 @@ def test_brokers_that_do_not_take_what_is_published_are_told_of(tmp_path: Path) 
     assert any("the brokers could not keep up" in line for line in warnings(tmp_path))
 
 
+def late_by(seconds: float) -> Lateness:
+    lateness = Lateness()
+    lateness.add(round(seconds * 1e9))
+    return lateness
+
+
 def test_warnings_name_what_could_not_keep_up() -> None:
     """Clients by what they did late, brokers by their event loops; see docs/grounds.md for the limits."""
-    calm = {"done": 1000, "done_late": 9, "mean_s": 0.019, "max_s": 1.0}
-    assert list(_warnings([calm, calm], 20, {"b0": 0.019}, True)) == []
-    (line,) = _warnings([calm, calm | {"mean_s": 0.03}], 0, {}, True)
+    calm = {"done": 1000, "done_late": 9, "mean_s": 0.019, "max_s": 1.0, "connecting_share": 0.04}
+    none = late_by(0), late_by(0)
+    assert list(warnings_of([calm, calm], 20, {"b0": 0.019}, late_by(0.019), late_by(0.019))) == []
+    (line,) = warnings_of([calm, calm | {"mean_s": 0.03}], 0, {}, *none)
     assert "clients could not keep up" in line
-    (line,) = _warnings([calm, calm | {"done_late": 12}], 0, {}, True)
+    (line,) = warnings_of([calm, calm | {"done_late": 12}], 0, {}, *none)
     assert "clients could not keep up" in line
-    (line,) = _warnings([calm, calm], 21, {}, True)
+    (line,) = warnings_of([calm, calm | {"connecting_share": 0.11}], 0, {}, *none)
+    assert line.startswith("peers that come and go were connected only after 11% of a mean ON period")
+    (line,) = warnings_of([calm, calm], 21, {}, *none)
     assert "brokers could not keep up: 21 publications" in line
-    (line,) = _warnings([calm], 0, {"b0": 0.001, "b1": 0.05, "b2": 0.03}, True)
+    (line,) = warnings_of([calm], 0, {"b0": 0.001, "b1": 0.05, "b2": 0.03}, *none)
     assert line.startswith("2 of 3 brokers could not keep model time (b1 was late by 50 ms")
-    (line,) = _warnings([calm], 0, {}, False)
+    (line,) = warnings_of([calm], 0, {}, late_by(0.03), late_by(0))
+    assert line.startswith("the orchestrator could not keep up: 30 ms late on average")
+    (line,) = warnings_of([calm], 0, {}, late_by(0), late_by(0.03))
+    assert line.startswith("the relays of links could not keep up: 30 ms late on average")
+    (line,) = warnings_of([calm], 0, {}, *none, is_drained=False)
     assert "not everything had arrived" in line
+
+
+SLOW_LINK = """
+scenario: 1
+name: slow
+clock: {warmup: 1s, measure: 4s}
+topology: {tree: explicit, parents: {top: null, low: top}}
+publishers: [{id: p, broker: top, topic: t/x, rate: 20/s}]
+subscribers: [{id: s, broker: low, topic: 't/#'}]
+links: [{between: [top, low], delay: {mean: 5ms, law: deterministic}}]
+"""
+
+
+@asynccontextmanager
+async def overload(_: RealRun) -> AsyncIterator[None]:
+    """Blocks the orchestrator's event loop again and again while the measured time goes on."""
+
+    async def block() -> None:
+        while True:
+            time.sleep(0.3)  # noqa: ASYNC251 - on purpose
+            await asyncio.sleep(0.001)  # shorter than the delay of the link
+
+    blocking = asyncio.create_task(block())
+    yield
+    blocking.cancel()
+
+
+def test_run_says_that_its_orchestrator_and_relays_were_overloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(SLOW_LINK, encoding="utf-8")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    lags = []
+    for name, watcher in (("calm", None), ("overloaded", overload)):
+        ground = local.LocalGround(watcher)
+        ground.play(load(file).points[0], Place(file, 0, tmp_path / name), lambda _: None)
+        lags.append([ground.played.notes[it]["mean_s"] for it in ("orchestrator_lag", "relay_lag")])
+    assert all(overloaded > 0.05 > calm for calm, overloaded in zip(*lags, strict=True)), lags
+    assert any(it.startswith("the orchestrator could not keep up") for it in ground.played.warnings)
+    assert any(it.startswith("the relays of links could not keep up") for it in ground.played.warnings)
 
 
 def test_complaints_are_few_and_each_is_told_once() -> None:

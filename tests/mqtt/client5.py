@@ -82,15 +82,6 @@ class Client5(Conversation[mqtt5.Packet]):
             self.send(mqtt5.PubCompPacket(message.packet_id).write())
         return message
 
-    def take_all(self) -> list[bytes]:
-        """The payloads of all that the server has for this client by now, acknowledged."""
-        payloads = []
-        while came := self.ping():  # an acknowledgement may let more come
-            self._set_aside.extend(came)
-            while self._set_aside:
-                payloads.append(self.take().payload)
-        return payloads
-
     def refused(self, *codes: int) -> None:
         """The server sends DISCONNECT with one of these reason codes, then closes the connection."""
         try:

@@ -8,15 +8,15 @@ from typing import Self
 
 from tests.mqtt.dial import unique
 from tests.mqtt.raw import WAIT_S
-from tests.mqtt.servers import HOST, program
+from tests.mqtt.servers import HOST
+from tests.needs import path_of
 
 VERSIONS = {"3.1.1": "mqttv311", "5": "mqttv5"}
 READY = b"ready"
 
 
 def _command(name: str, port: int, version: str, arguments: tuple[str, ...]) -> list[str]:
-    path = program(name, "mosquitto-clients")
-    return [path, "-h", HOST, "-p", str(port), "-V", VERSIONS[version], *arguments]
+    return [path_of(name), "-h", HOST, "-p", str(port), "-V", VERSIONS[version], *arguments]
 
 
 def publish(port: int, version: str, *arguments: str, data: bytes | None = None) -> None:

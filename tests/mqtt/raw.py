@@ -11,7 +11,7 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tests.mqtt.servers import HOST
 
@@ -147,6 +147,19 @@ class Conversation(RawConnection, ABC, Generic[Packet]):
     @abstractmethod
     def is_pong(self, received: Packet) -> bool:
         """Whether this is a PINGRESP."""
+
+    @abstractmethod
+    def take(self) -> Any:
+        """Receives a PUBLISH and acknowledges it as its QoS asks."""
+
+    def take_all(self) -> list[bytes]:
+        """The payloads of all that the server has for this client by now, acknowledged."""
+        payloads = []
+        while came := self.ping():  # an acknowledgement may let more come
+            self._set_aside.extend(came)
+            while self._set_aside:
+                payloads.append(self.take().payload)
+        return payloads
 
     def next_id(self) -> int:
         """A packet identifier this connection has not used."""

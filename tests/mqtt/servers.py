@@ -1,16 +1,16 @@
 """The server under test as a child process on a free loopback port. Knows how to start and stop it, nothing of MQTT."""
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
+
+from tests.needs import path_of
 
 KIND = os.environ.get("BROKERBED_TEST_BROKER", "brokerbed")
 HOST = "127.0.0.1"
@@ -38,19 +38,6 @@ def skip_on_mosquitto(reason: str) -> None:
     """The same from inside a test, for one case of many."""
     if KIND == "mosquitto":
         pytest.skip(f"Mosquitto 2.0.11 departs: {reason}")
-
-
-def missing(what: str) -> NoReturn:
-    """Something the tests need is not installed: skipped, or failed in CI, where everything has to be there."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(what)
-    pytest.skip(what)
-
-
-def program(name: str, package: str) -> str:
-    """The path of a program of a Debian package."""
-    path = shutil.which(name, path=os.environ.get("PATH", "") + os.pathsep + "/usr/sbin")
-    return path or missing(f"{name} is missing: install {package} (Debian: apt-get install {package})")
 
 
 @dataclass
@@ -104,7 +91,7 @@ def command(port: int, directory: Path, limits: Limits | None) -> list[str]:
     if KIND == "mosquitto":
         settings = MOSQUITTO_CONF.format(port=port) + (limits.mosquitto if limits else "")
         file.write_text(settings, encoding="utf-8")
-        return [program("mosquitto", "mosquitto"), "-c", str(file)]
+        return [path_of("mosquitto"), "-c", str(file)]
     assert KIND == "brokerbed", f"BROKERBED_TEST_BROKER is brokerbed or mosquitto, not {KIND}"
     start = [sys.prefix + "/bin/brokerbed", "broker", "--port", str(port)]
     if limits is None:

@@ -11,6 +11,8 @@ from tests.mqtt.dial import Dial, unique
 from tests.mqtt.raw import PINGREQ, Conversation
 from tests.mqtt.servers import mosquitto_departs
 
+LARGE_BYTES = 20_000_000  # more than a broker buffers for one connection
+
 
 def test_one_segment_is_processed_in_order(dial: Dial, topic: str) -> None:
     """Subscribed between two messages of one segment, and unsubscribed again."""
@@ -148,3 +150,17 @@ def test_receiver_gone_in_the_middle_of_a_burst(dial: Dial, topic: str) -> None:
         publisher.publish(topic, b"%d" % number, 1)
         assert int(staying.take().payload) == number
     staying.quiet()
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_message_larger_than_the_write_buffer_arrives_once(dial: Dial, topic: str, qos: int) -> None:
+    """Such a message makes the transport call back while it is being written."""
+    old, new, publisher = dial.v311(), dial.v5(), dial.v5()
+    old.subscribe(topic)
+    new.subscribe(topic)
+    publisher.publish(topic, bytes(LARGE_BYTES), qos)
+    for client in (old, new):
+        assert len(client.take().payload) == LARGE_BYTES
+        client.quiet()
+    publisher.publish(topic, b"after", qos)
+    assert [old.take().payload, new.take().payload] == [b"after", b"after"]

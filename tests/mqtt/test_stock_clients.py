@@ -11,6 +11,7 @@ from tests.mqtt.dial import Dial, unique
 from tests.mqtt.programs import VERSIONS, Listener, publish, subscribe
 from tests.mqtt.servers import Server, skip_on_mosquitto
 
+pytestmark = pytest.mark.needs("mosquitto_pub")
 EACH_VERSION = pytest.mark.parametrize("version", VERSIONS)
 BOTH_WAYS = pytest.mark.parametrize(
     ("sender", "receiver"), [("3.1.1", "3.1.1"), ("3.1.1", "5"), ("5", "3.1.1"), ("5", "5")]

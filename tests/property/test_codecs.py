@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from broker.errors import MqttError
 from broker.log_record import Log
 from broker.mqtt import frames, v5, v311
+from broker.values import Properties, format_indicator, properties_of
 from tests.core_client import FOREVER_S, QOS, Client, World
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
@@ -78,6 +79,18 @@ SIMPLE = st.one_of(
     st.just(mqtt5.DisconnectPacket()),
 )
 FROM_CLIENTS = st.one_of(publishes(properties=True), CONNECTS, SUBSCRIBES, SIMPLE)
+WORDS = st.fixed_dictionaries({"reason_str": st.none() | TEXT, "user_properties": PAIRS})
+FROM_SERVERS = st.one_of(
+    st.builds(
+        lambda name, words: mqtt5.ConnAckPacket(assigned_client_id=name, receive_max=9, **words), TEXT, WORDS
+    ),
+    st.builds(lambda it, words: mqtt5.SubAckPacket(it, [mqtt5.SubAckReasonCode(0)], **words), ID, WORDS),
+    st.builds(lambda it, words: mqtt5.UnsubAckPacket(it, [mqtt5.UnsubAckReasonCode(0)], **words), ID, WORDS),
+    st.builds(lambda it, words: mqtt5.PubAckPacket(it, **words), ID, WORDS),
+    st.builds(lambda it, words: mqtt5.PubCompPacket(it, **words), ID, WORDS),
+    st.builds(lambda words: mqtt5.DisconnectPacket(**words), WORDS),
+    st.builds(lambda words: mqtt5.AuthPacket(authentication_method="m", **words), WORDS),
+)  # fmt: skip
 
 
 @given(FROM_CLIENTS)
@@ -148,6 +161,38 @@ def test_any_bytes_raise_nothing_but_the_named_error(body: bytes, first: int) ->
     for codec in (v5, v311):
         with suppress(MqttError):
             codec.decode(frame)
+
+
+@settings(max_examples=1500)
+@given(FROM_CLIENTS | FROM_SERVERS, st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3))
+def test_no_damaged_packet_makes_the_codec_panic(packet: mqtt5.Packet, damages: list[tuple[int, int]]) -> None:
+    """In its body, as the length of a frame is right by then."""
+    frame = bytearray(packet.write())
+    found = frames.bounds(bytes(frame), 0, len(frame))
+    assert found is not None
+    for at, byte in damages:
+        if found[0] + at < len(frame):
+            frame[found[0] + at] = byte
+    problem = ""
+    try:
+        v5.decode(bytes(frame))
+    except MqttError as error:
+        problem = str(error)
+    assert "panics" not in problem
+
+
+@given(publishes(properties=True), st.sampled_from((None, 0, 1)))
+def test_the_payload_format_indicator_survives(packet: mqtt5.PublishPacket, payload_format: int | None) -> None:
+    indicator = format_indicator(Properties(payload_format))
+    given = mqtt5.PublishPacket(
+        packet.topic, packet.payload, qos=packet.qos, packet_id=packet.packet_id, payload_format_indicator=indicator,
+        content_type=packet.content_type, correlation_data=packet.correlation_data,
+        user_properties=packet.user_properties,
+    )  # fmt: skip
+    decoded = v5.decode(v5.encode(given))
+    assert decoded == given
+    assert isinstance(decoded, mqtt5.PublishPacket)
+    assert properties_of(decoded).payload_format == payload_format
 
 
 @given(

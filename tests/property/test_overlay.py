@@ -246,7 +246,7 @@ def test_after_restarts_interest_is_complete_at_every_level(
 
 def corrupt(data: st.DataObject, broker: Broker, now_ns: int) -> None:
     """Something in the tables becomes wrong: entries of children, what is counted, what the parent is thought to know."""
-    links = [session for session in broker.sessions.values() if session.link is not None]
+    links = list(broker.links.values())
     action = data.draw(st.sampled_from(("add", "remove", "forget", "count", "ignorant", "knowing")))
     entry = Entry(data.draw(st.sampled_from(FILTERS)), data.draw(st.sampled_from(("", "n1.1", "ghost.1"))))
     overlay = broker.overlay
@@ -273,9 +273,9 @@ def corrupt(data: st.DataObject, broker: Broker, now_ns: int) -> None:
     elif action == "count":
         overlay.strategy.added(entry)
     elif action == "ignorant":
-        overlay._known.clear()
+        overlay.at_parent.known.clear()
     elif action == "knowing":
-        overlay._known[entry] = Known()
+        overlay.at_parent.known[entry] = Known()
     overlay.parent = silent
 
 

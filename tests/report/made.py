@@ -95,7 +95,7 @@ def _point(
     rows = []
     for row in prediction.rows:
         value = (row.predicted or 0.0) * factor(row)
-        rows.append(compare(row, Measured(value, value * 0.97, value * 1.03), scenario.tolerance))
+        rows.append(compare(row, Measured(value, value * 0.97, value * 1.03), scenario.tolerance.of(row.metric)))
     begin_ns, end_ns = scenario.clock.warmup, scenario.clock.warmup + scenario.clock.measure
     run = Run(number, number, place, scenario, "virtual", 1.0, 1.5, (begin_ns, end_ns), ())
     invariants = (

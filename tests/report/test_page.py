@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from analysis.errors import RunError
@@ -70,6 +72,52 @@ def test_verdicts_at_the_top(tmp_path: Path) -> None:
     ]
 
 
+def test_rows_that_cannot_be_told_say_how_long_to_measure(tmp_path: Path) -> None:
+    """As the analysis writes it; a comparison of an older version has no such column."""
+    folder = made(tmp_path / "r", FAULTED)
+    file = folder / "analysis" / "compared.parquet"
+    rows = pq.read_table(file).to_pylist()
+    for row in rows:
+        row["longer"] = None
+    rows[0] |= {"verdict": "inconclusive", "longer": 3.44}
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    text = "".join(read(written(folder)).text)
+    assert "inconclusive, measure 3.4 × longer" in text
+    assert "Measuring 3.4 × longer would tell." in text
+    for row in rows:
+        del row["longer"]
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    assert "longer would tell" not in written(folder)
+
+
+def test_laws_are_named(tmp_path: Path) -> None:
+    law = "session_service: {mean: 10ms, law: deterministic}"
+    text = FAULTED.replace("session_service: {mean: 10ms}", law)
+    text = text.replace(
+        "rate: 1/s, on: {mean: 5s}, off: {mean: 5s}", "rate: 1/s, on: {mean: 5s}, off: {mean: 6s, law: uniform}"
+    )
+    text = text.replace("lifetime: {mean: 5s}", "lifetime: {mean: 5s, law: lognormal, cv: 2.0}")
+    text += "links: [{between: [b0, b1], delay: {mean: 20ms, law: deterministic}}]\n"
+    shown = "".join(read(written(made(tmp_path / "r", text))).text)
+    assert "b3, 1/s; ON mean 5 s, exponential; OFF mean 6 s, uniform; service mean 0.01 s, exponential" in shown
+    assert "session service mean 0.01 s, deterministic" in shown
+    assert "lifetime of subscriptionsmean 5 s, lognormal with cv 2" in shown
+    assert "delay b0 – b1mean 0.02 s, deterministic" in shown
+
+
+def test_delays_are_drawn_beside_what_theory_says(tmp_path: Path) -> None:
+    """A lognormal service has a mean, but no known distribution of delays: no line, and the caption says so."""
+    html = written(made(tmp_path / "r", FAULTED, samples=faulted_samples()))
+    chart = html[html.index("End-to-end delays.") :]
+    assert 'class="line s0"' in chart
+    assert "No line" not in chart
+    text = FAULTED.replace("session_service: {mean: 10ms}", "session_service: {mean: 10ms, law: lognormal, cv: 2.0}")
+    html = written(made(tmp_path / "n", text, samples=faulted_samples()))
+    chart = html[html.index("End-to-end delays.") : html.index('id="detail"')]
+    assert "No line for p -&gt; s: no model here knows how these delays are distributed." in chart
+    assert 'class="line' not in chart
+
+
 def test_small_sweep(tmp_path: Path) -> None:
     """Six points, two of them curves of three; flooding has no tables, and what it sends more is drawn, too."""
     found = read(written(made(tmp_path / "r", SMALL_SWEEP)))
@@ -118,3 +166,12 @@ def test_engines_are_part_of_the_command_that_repeats_a_run(tmp_path: Path) -> N
     told |= {"ground": "docker", "testbed": {"engines": ["ssh://one", "tcp://two:2375"]}}
     (folder / "run.json").write_text(json.dumps(told), encoding="utf-8")
     assert "--on docker --seed 1 --engine ssh://one --engine tcp://two:2375" in "".join(read(written(folder)).text)
+
+
+def test_doubts_are_told_once_for_all_points_with_their_number_and_a_remedy(tmp_path: Path) -> None:
+    """Three kinds of assumptions do not hold at b5, at each of six points."""
+    text = "".join(read(written(made(tmp_path / "r", SMALL_SWEEP))).text)
+    where = "at b5 at routing = identity, subscriptions.mean_active = 10 and 5 more"
+    assert f"Publications {where} do not arrive as a Poisson process, so predicted delays may not apply; repeat" in text
+    assert f"Fewer messages than the scenario asks for were generated {where}, so what was measured is of a" in text
+    assert text.count("do not arrive as a Poisson process") == 2

@@ -1,5 +1,6 @@
 """Parts of the pictures, with values worked out by hand."""
 
+from math import exp, hypot, log10
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,16 @@ from analysis.predict import predict
 from analysis.report.curves import between
 from analysis.report.data import read
 from analysis.report.figures import axes_of, charts, quantity
+from analysis.report.fitting import NARROW
 from analysis.report.markup import Html, tag
 from analysis.report.scales import Scale, linear_ticks, log_ticks, number, on_axis, scale
-from analysis.report.tree import RADIUS_MAX, WIDTH, sizes_of, traffic_of
+from analysis.report.tails import predicted_shares
+from analysis.report.tree import RADIUS_MAX, SMALL, WIDTH, sizes_of, traffic_of
 from analysis.series import connected, longer_than
 from orchestrator.drawing import layout
 from orchestrator.scenario import load
+from orchestrator.topology import Tree, explicit, levels, regular
+from tests.conftest import MINIMAL, FromText
 from tests.report.made import FAULTED, SMALL_SWEEP, SWEEP, exact, made
 
 
@@ -36,6 +41,23 @@ def test_logarithmic_scale() -> None:
     assert (found.low, found.high) == (10.0, 1_000_000.0)
     assert found(1000.0) == pytest.approx(200.0)
     assert log_ticks(10.0, 1e6) == pytest.approx([10, 100, 1e3, 1e4, 1e5, 1e6])
+
+
+def test_logarithmic_axis_ends_close_to_its_values() -> None:
+    """13 to 11,000 is not drawn from 10 to 100,000, of which a quarter would be empty."""
+    found = scale([13.0, 11_000.0], 0.0, 100.0, is_log=True)
+    assert (found.low, found.high) == (10.0, 20_000.0)
+    for low, high in ((0.0021, 1.0), (3.0, 70.0), (99.0, 101.0), (1e-6, 3e5), (2.0, 500_001.0)):
+        found = scale([low, high], 0.0, 100.0, is_log=True)
+        empty = log10(low / found.low) + log10(found.high / high)
+        assert found.low <= low < high <= found.high
+        assert empty <= 2 * log10(2.5) + 1e-9 or found.high == 10 * found.low  # a step of 2.5 at each end at most
+
+
+def test_ticks_of_few_decades() -> None:
+    assert log_ticks(0.2, 5.0) == pytest.approx([0.2, 0.5, 1.0, 2.0, 5.0])
+    assert log_ticks(0.002, 1.0) == pytest.approx([0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0])
+    assert log_ticks(20.0, 50_000.0) == pytest.approx([100.0, 1e3, 1e4])
 
 
 def test_values_that_are_all_the_same_have_a_scale() -> None:
@@ -97,6 +119,49 @@ def test_tree_of_seven_is_drawn_by_levels(tmp_path: Path) -> None:
     assert [y for _, y in places] == [places[0][1]] + [places[1][1]] * 2 + [places[3][1]] * 4
     assert places[1][0] == pytest.approx((places[3][0] + places[4][0]) / 2)
     assert places[0][0] == pytest.approx((places[1][0] + places[2][0]) / 2)
+
+
+@pytest.mark.parametrize("width", [WIDTH, SMALL, NARROW])
+@pytest.mark.parametrize(
+    "tree",
+    [*(levels(127, cap) for cap in (1, 2, 4, 8, 16, 32, 64)), regular(3, 4),
+     explicit({"top": None, "left": "top", "right": "top", "low": "right", "lower": "low", "lowest": "low"})],
+    ids=lambda tree: f"{len(tree)} in {len(tree.level_starts)} levels",
+)  # fmt: skip
+def test_links_do_not_cross_and_touch_no_other_broker(tree: Tree, width: float) -> None:
+    found = layout(tree, width)
+    links = [(found.places[child], found.places[int(tree.parents[child])]) for child in range(1, len(tree))]
+    for place, one in enumerate(links):
+        assert [other for other in links[:place] if crosses(one, other)] == []
+    radius = found.radius(RADIUS_MAX)
+    near = [(link, it) for link in links for it in found.places if it not in link and distance(it, link) < radius]
+    assert near == []
+
+
+Spot = tuple[float, float]
+
+
+def side(one: Spot, other: Spot, spot: Spot) -> int:
+    """Of the line through two spots: 1 and -1 are its sides, 0 is on it."""
+    area = (other[0] - one[0]) * (spot[1] - one[1]) - (other[1] - one[1]) * (spot[0] - one[0])
+    return 0 if abs(area) < 1e-6 else 1 if area > 0 else -1
+
+
+def crosses(one: tuple[Spot, Spot], other: tuple[Spot, Spot]) -> bool:
+    return side(*one, other[0]) * side(*one, other[1]) < 0 and side(*other, one[0]) * side(*other, one[1]) < 0
+
+
+def distance(spot: Spot, link: tuple[Spot, Spot]) -> float:
+    (x, y), ((x1, y1), (x2, y2)) = spot, link
+    along = ((x - x1) * (x2 - x1) + (y - y1) * (y2 - y1)) / ((x2 - x1) ** 2 + (y2 - y1) ** 2)
+    along = min(1.0, max(0.0, along))
+    return hypot(x - x1 - along * (x2 - x1), y - y1 - along * (y2 - y1))
+
+
+def test_links_that_cross_are_found() -> None:
+    assert crosses(((0.0, 0.0), (2.0, 2.0)), ((0.0, 2.0), (2.0, 0.0)))
+    assert not crosses(((0.0, 0.0), (2.0, 2.0)), ((0.0, 1.0), (1.0, 2.0)))
+    assert distance((1.0, 1.0), ((0.0, 0.0), (2.0, 0.0))) == 1.0
 
 
 def test_trees_of_127_brokers_have_a_place_for_each(tmp_path: Path) -> None:
@@ -165,6 +230,22 @@ def test_saved_rate_is_the_difference_to_flooding(tmp_path: Path) -> None:
         [(rate["flooding", it] or 0) - (rate["identity", it] or 0) for it in (10, 100, 1000)]
     )
     assert rate["flooding", 10] == pytest.approx(60.0)  # six links, ten publications per second
+
+
+def test_predicted_shares_of_a_way(from_text: FromText) -> None:
+    """Two exponential queues, with 9/s left in each, one behind the other: (1 + 9 t) exp(-9 t); then 0.1 s on a link."""
+    (scenario,) = from_text(f"""{MINIMAL}
+topology: {{tree: line, brokers: 2}}
+publishers: [{{id: p, broker: b0, topic: t, rate: 1/s, service: {{mean: 100ms}}}}]
+subscribers: [{{id: s, broker: b1, topic: t, session_service: {{mean: 100ms}}}}]
+links: [{{between: [b0, b1], delay: {{mean: 100ms, law: deterministic}}}}]
+""").points
+    (way,) = predict(scenario).ways
+    shares = dict(predicted_shares(way, 1.2, 0.001))
+    for time_s in (0.2, 0.5, 1.0):
+        late = time_s - 0.1
+        assert shares[min(shares, key=lambda it: abs(it - time_s))] == pytest.approx((1 + 9 * late) * exp(-9 * late))
+    assert min(shares.values()) >= 0.001
 
 
 def test_curves_between_the_points(tmp_path: Path) -> None:

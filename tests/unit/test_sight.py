@@ -9,13 +9,6 @@ from clients.workload import messages
 from orchestrator.scenario.format import Publisher
 
 
-class Watch:
-    now_ns = 0
-
-    def at(self, *_: object) -> None:
-        raise AssertionError
-
-
 def test_delays_are_from_when_each_message_was_made() -> None:
     """Made at 10, 20, 30, 40; the third is lost, the second comes again: 5 + 15 + 2."""
     seen = Seen(iter([(10, 0), (20, 0), (30, 0), (40, 0)]))
@@ -33,17 +26,15 @@ def test_what_a_fault_may_have_held_is_not_counted() -> None:
 
 
 def test_publishers_times_are_drawn_again_from_the_seed() -> None:
-    watch = Watch()
-    sight = Sight(watch, 7, {"p": Publisher(id="p", broker="b", topic="t", rate="2/s")})
+    sight = Sight(7, {"p": Publisher(id="p", broker="b", topic="t", rate="2/s")})
     made = [time_ns for time_ns, _ in islice(messages(7, "p", 2.0), 5)]
-    watch.now_ns = made[4] + 1000
-    sight.note("p", 5)
+    sight.note("p", 5, made[4] + 1000)
     assert (sight.of["p"].count, sight.of["p"].delay_ns) == (1, 1000)
 
 
 def test_publishers_of_classes_are_nobodys_business() -> None:
-    sight = Sight(Watch(), 7, {})
-    sight.note("b0-pub", 1)
+    sight = Sight(7, {})
+    sight.note("b0/pub", 1, 0)
     assert sight.of == {}
 
 

@@ -17,9 +17,10 @@ from broker.core.overlay import Overlay
 from broker.routing.filters import matches
 from broker.values import NS_PER_S, Entry
 from orchestrator.simulator.clients import Client
+from orchestrator.simulator.link_schedule import Quality
 from orchestrator.simulator.loop import Loop
 from orchestrator.simulator.network import Host, Uplink
-from orchestrator.simulator.wire import NO_DELAY, Quality
+from orchestrator.simulator.wire import NO_DELAY
 
 MS = 1_000_000
 TOPICS = ("a/1", "a/2", "b/1")
@@ -234,7 +235,7 @@ class Trial:
         for child, parent in enumerate(self.schedule.parents):
             if parent < 0:
                 continue
-            session = self.hosts[parent].broker.sessions.get(f"$link/b{child}")
+            session = self.hosts[parent].broker.links.get(f"$link/b{child}")
             entries = sorted(entry.filter for entry in session.link.entries) if session and session.link else []
             wanted = sorted(self._interest(child))
             if self.schedule.routing == "identity":

@@ -1,7 +1,6 @@
 """A real Prometheus on loopback, with the shipped configuration but for its pace and the places of its files."""
 
 import json
-import shutil
 import socket
 import subprocess
 import time
@@ -13,16 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.broker.running import WAIT_S
+from tests.needs import path_of
 from tests.watch.expressions import DEPLOY, RULES
 
-NEEDED = pytest.mark.skipif(
-    not (shutil.which("prometheus") and shutil.which("promtool")),
-    reason="prometheus and promtool are not installed (Debian: apt-get install prometheus)",
-)
 PACE = "1s"  # of scrapes and rules
 FOR = "1s"  # instead of the alerts' own, so that nobody has to wait
 POLL_S = 0.5  # no more often, or Prometheus is busy with that
@@ -103,7 +98,7 @@ def prometheus(folder: Path) -> Iterator[Prometheus]:
     options = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
     with (folder / "said").open("w") as said:
         process = subprocess.Popen(
-            ["prometheus", *options, f"--web.listen-address=127.0.0.1:{port}"], stdout=said, stderr=said
+            [path_of("prometheus"), *options, f"--web.listen-address=127.0.0.1:{port}"], stdout=said, stderr=said
         )
     running = Prometheus(folder, port)
     try:

@@ -13,9 +13,9 @@ from orchestrator.scenario import load
 from orchestrator.targets import FOLDER_VARIABLE
 from tests.local.commands import run
 from tests.watch.expressions import alerts, of_dashboards, recorded
-from tests.watch.prometheus import NEEDED, POLL_S, Prometheus, prometheus, wait_for
+from tests.watch.prometheus import POLL_S, Prometheus, prometheus, wait_for
 
-pytestmark = NEEDED
+pytestmark = pytest.mark.needs("prometheus")
 
 SPEEDUP = 2
 SCENARIO = f"""\

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.needs import path_of
 from tests.watch.expressions import DEPLOY, RULES, alerts, rules
-from tests.watch.prometheus import NEEDED
 
-pytestmark = NEEDED
 CONFIG = DEPLOY / "prometheus" / "prometheus.yml"
 OF_RUN = 'run="r", scenario="x", ground="local"'
 SAMPLES = 90  # one per second
@@ -57,7 +56,7 @@ EXPECTED: dict[str, dict[tuple[tuple[str, str], ...], float]] = {
 
 
 def promtool(*arguments: object) -> str:
-    done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True)
+    done = subprocess.run([path_of("promtool"), *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -86,7 +86,7 @@ def test_run_is_listed_while_it_goes_on(tmp_path: Path, folder: Path, number: si
         assert list(folder.iterdir()) == list(command.place.glob(f"runs/*/{targets.FILE}")) == []
 
 
-@pytest.mark.docker
+@pytest.mark.needs("docker")
 def test_brokers_in_containers_can_be_scraped_from_this_machine(tmp_path: Path, folder: Path) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_text(LONG, encoding="utf-8")

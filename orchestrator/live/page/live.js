@@ -5,10 +5,12 @@ const TOKEN = new URLSearchParams(location.search).get("token") || "";
 const NAMES = { "table.remote_entries": "remote entries", "table.local_entries": "local entries", "rate.notifications": "notifications / s", "rate.control": "control messages / s", "delay.end_to_end": "mean delay (s)" };
 const HISTORY = 300; // seconds that sparklines show
 const TAB_STOPS_MAX = 40; // brokers that Tab walks through; beyond, the list does
+const WIDTHS_SHOWN = [0.1, 0.5, 1]; // of the fastest link, in the legend
+const LETTERS_PX = 13, LETTER_SHARE = 0.65; // size of names in the drawing; how wide a letter is at most
 const SVG = "http://www.w3.org/2000/svg";
 const $ = (id) => document.getElementById(id);
 let tree = null, state = null, chosen = null, isOver = false;
-const nodes = {}, lines = {}, series = {};
+const nodes = {}, lines = {}, series = {}, times = [];
 
 function make(tag, attributes = {}, parent = null, text = null) {
   const isSvg = ["svg", "g", "line", "circle", "text", "path", "title"].includes(tag);
@@ -19,7 +21,7 @@ function make(tag, attributes = {}, parent = null, text = null) {
   return it;
 }
 
-const shown = (value) => value === null || value === undefined ? "–" : Math.abs(value) >= 100 ? value.toFixed(0) : Math.abs(value) >= 1 ? value.toFixed(2) : value.toFixed(3);
+const shown = (value) => value === null || value === undefined ? "–" : value === 0 ? "0" : Math.abs(value) >= 100 ? value.toFixed(0) : Math.abs(value) >= 1 ? value.toFixed(2) : value.toFixed(3);
 
 async function ask(path, body = null) {
   const options = { headers: { "X-Token": TOKEN } };
@@ -39,7 +41,7 @@ async function act(path, body) {
 
 function draw() {
   const names = Object.keys(tree.places), { radius, size: [width, height] } = tree;
-  const svg = make("svg", { viewBox: `0 0 ${width} ${height + 12}`, role: "group", "aria-label": "the tree of brokers" }, $("drawing"));
+  const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "the tree of brokers" }, $("drawing"));
   const isWalked = names.length <= TAB_STOPS_MAX;
   for (const [child, parent] of Object.entries(tree.parents)) {
     if (parent === null) continue;
@@ -47,18 +49,59 @@ function draw() {
     lines[child] = { line: make("line", { x1, y1, x2, y2, class: "link", "stroke-width": 1 }, svg) };
     const hit = lines[child].hit = make("line", { x1, y1, x2, y2, class: "hit", "stroke-width": 16, role: "button" }, svg);
     pickable(hit, `link ${child}`, isWalked);
+    lines[child].rate = make("text", { x: (x1 + x2) / 2, y: (y1 + y2) / 2, "aria-hidden": "true", class: "rate" });
   }
+  svg.append(...Object.values(lines).map((it) => it.rate));
   for (const name of names) {
     const [x, y] = tree.places[name];
     const group = make("g", { class: "broker", role: "button", transform: `translate(${x} ${y})` }, svg);
     nodes[name] = { group, circle: make("circle", { r: radius }, group), title: make("title", {}, group) };
-    if (tree.has_names) make("text", { y: radius + 15 }, group, name);
+    nodes[name].label = make("text", {}, group, name);
     pickable(group, `broker ${name}`, isWalked);
   }
-  make("span", {}, $("legend"), "remote entries: 0");
-  make("span", { class: "ramp" }, $("legend"));
-  make("span", { id: "most" }, $("legend"), "");
+  legend();
+  new ResizeObserver(() => requestAnimationFrame(fit)).observe($("drawing"));
 }
+
+function legend() {
+  for (const share of WIDTHS_SHOWN) {
+    const item = make("span", {}, $("legend"));
+    const sample = make("svg", { viewBox: "0 0 36 16", "aria-hidden": "true" }, item);
+    make("line", { x1: 8, x2: 28, y1: 8, y2: 8, class: "link", "stroke-width": linkWidth(share) }, sample);
+    make("span", { class: "width", "data-share": share }, item, "–");
+  }
+  const ramp = make("span", {}, $("legend"));
+  make("span", {}, ramp, "remote entries: 0");
+  make("span", { class: "ramp" }, ramp);
+  make("span", { id: "most" }, ramp, "");
+}
+
+const linkWidth = (share) => (1 + (tree.widest_link - 1) * Math.sqrt(share)).toFixed(1);
+
+// The drawing shrinks with the window, its letters do not: those for which there is no room are left out.
+function fit() {
+  const svg = $("drawing").querySelector("svg"), { radius, size: [width, height] } = tree;
+  const letters = LETTERS_PX * Math.max(1, width / svg.clientWidth);
+  svg.style.fontSize = `${letters}px`;
+  svg.setAttribute("viewBox", `0 0 ${width} ${height + 1.2 * letters}`);
+  const longest = Math.max(...Object.keys(nodes).map((name) => name.length));
+  const hasRoom = (count) => tree.has_names && nearest() >= count * LETTER_SHARE * letters;
+  for (const { label } of Object.values(nodes)) {
+    label.setAttribute("y", radius + 1.1 * letters);
+    label.style.display = hasRoom(longest) ? "" : "none";
+  }
+  const isTall = least([...new Set(Object.values(tree.places).map(([, y]) => y))]) >= 2 * radius + 2.4 * letters;
+  for (const { rate } of Object.values(lines)) rate.style.display = isTall && hasRoom(6) ? "" : "none";
+}
+
+// The least distance of two brokers that stand side by side.
+function nearest() {
+  const rows = {};
+  for (const [x, y] of Object.values(tree.places)) (rows[y] = rows[y] || []).push(x);
+  return Math.min(tree.size[0], ...Object.values(rows).map(least));
+}
+
+const least = (values) => Math.min(Infinity, ...values.sort((a, b) => a - b).slice(1).map((value, at) => value - values[at]));
 
 function pickable(it, what, isWalked) {
   if (isWalked) it.setAttribute("tabindex", "0");
@@ -81,9 +124,11 @@ function showTree() {
   }
   const rates = Object.values(state.links).map((it) => sum(it.rates));
   const fastest = Math.max(1e-9, ...rates);
+  for (const it of document.querySelectorAll("#legend .width")) it.textContent = `${shown(it.dataset.share * fastest)} messages/s`;
   for (const [child, it] of Object.entries(state.links)) {
-    const { line, hit } = lines[child];
-    line.setAttribute("stroke-width", (1 + (tree.widest_link - 1) * Math.sqrt(sum(it.rates) / fastest)).toFixed(1));
+    const { line, hit, rate } = lines[child];
+    line.setAttribute("stroke-width", linkWidth(sum(it.rates) / fastest));
+    rate.textContent = `${shown(sum(it.rates))}/s`;
     line.setAttribute("class", it.connected && !it.cut ? "link" : "link down");
     hit.setAttribute("class", `hit${chosen === `link ${child}` ? " picked" : ""}`);
     hit.setAttribute("aria-label", `link ${child} to ${tree.parents[child]}, ${it.cut ? "cut" : it.connected ? "connected" : "not connected"}, ${shown(sum(it.rates))} messages per second`);
@@ -159,7 +204,7 @@ function remember(name, value) {
   return kept;
 }
 
-function spark(place, values, label, zero = null) {
+function spark(place, values, label, zero = null, least = 1e-9) {
   let svg = place.querySelector("svg");
   if (!svg) {
     svg = make("svg", { class: "spark", viewBox: "0 0 100 30", preserveAspectRatio: "none", role: "img" }, place);
@@ -168,7 +213,7 @@ function spark(place, values, label, zero = null) {
   }
   svg.setAttribute("aria-label", label);
   const known = values.filter((value) => value !== null);
-  const low = Math.min(zero ?? 0, ...known), high = Math.max(zero ?? 0, ...known, low + 1e-9);
+  const low = Math.min(zero ?? 0, ...known), high = Math.max(zero ?? 0, ...known, low + least);
   const y = (value) => 28 - 26 * (value - low) / (high - low);
   const points = values.map((value, at) => value === null ? null : `${(100 * at / Math.max(1, values.length - 1)).toFixed(1)} ${y(value).toFixed(1)}`).filter(Boolean);
   svg.querySelector("path").setAttribute("d", points.length ? `M${points.join("L")}` : "");
@@ -183,7 +228,9 @@ function row(table, key, cells, numeric) {
   let found = [...body.rows].find((it) => it.dataset.key === key);
   if (!found) {
     found = make("tr", { "data-key": key }, body);
-    for (let at = 0; at < cells; at++) make(at ? "td" : "th", numeric.includes(at) ? { class: "n" } : at ? {} : { scope: "row" }, found);
+    const heads = $(table).tHead.rows[0].cells;
+    make("th", { scope: "row" }, found);
+    for (let at = 1; at < cells; at++) make("td", { class: numeric.includes(at) ? "n" : "", "data-label": heads[at].textContent }, found);
   }
   return found.cells;
 }
@@ -238,13 +285,24 @@ function showFaults() {
 function show() {
   $("progress").value = Math.max(0, state.now_s / state.end_s);
   const phase = state.now_s < state.warmup_s ? "warming up, " : "";
-  $("now").textContent = `${phase}${state.now_s.toFixed(0)} of ${state.end_s.toFixed(0)} s of model time`;
+  $("now").textContent = state.now_s < 0 ? "starting: model time has not begun" : `${phase}${state.now_s.toFixed(0)} of ${state.end_s.toFixed(0)} s of model time`;
   showTree();
   showChosen();
   showCompared();
   showPeers();
   showFaults();
-  spark($("queues"), remember("queues", sum(Object.values(state.brokers).map((it) => it.queue))), "messages that wait, all brokers");
+  showQueues();
+}
+
+// A line with two axes: how many messages, and from which model time to which.
+function showQueues() {
+  const values = remember("queues", sum(Object.values(state.brokers).map((it) => it.queue)));
+  times.push(Math.max(0, state.now_s));
+  if (times.length > HISTORY) times.shift();
+  spark($("queues-line"), values, `messages that wait, all brokers: now ${values.at(-1)}`, null, 1);
+  $("queues-most").textContent = Math.max(1, ...values);
+  $("queues-from").textContent = `${times[0].toFixed(0)} s`;
+  $("queues-to").textContent = `${times.at(-1).toFixed(0)} s`;
 }
 
 async function begin() {

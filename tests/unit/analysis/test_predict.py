@@ -222,3 +222,37 @@ def test_sweep_points_carry_headline_rows_and_details_on_demand(from_text: FromT
     assert [row["metric"] for row in plain["points"][0]["metrics"]] == HEADLINE
     detailed = experiment_as_json(experiment, [predict(point) for point in experiment.points], detail=True)
     assert {"link": "b3>b0"} in [row["labels"] for row in detailed["points"][2]["metrics"]]
+
+
+MISSPELT = """
+classes: 3
+publications: {at: [{broker: b1, class: 1, rate: 1/s}, {broker: b1, class: 2, rate: 0/s}]}
+subscriptions: {lifetime: {mean: 10s}, at: [{broker: b2, class: 0, arrival_rate: 1/s}]}
+publishers:
+  - {id: heard, broker: b1, topic: hall/1, rate: 1/s}
+  - {id: unheard, broker: b2, topic: hall/9/x, rate: 1/s}
+  - {id: heard-by-class, broker: b2, topic: class/0000, rate: 1/s}
+subscribers:
+  - {id: reached, broker: b2, topic: "hall/+"}
+  - {id: unreached, broker: b1, topic: hall/2}
+  - {id: reached-by-class, broker: b2, topic: class/0001}
+  - {id: of-a-silent-class, broker: b2, topic: class/0002}
+"""
+
+
+def test_peers_whose_topics_match_nobody_are_named_with_place_and_remedy(from_text: FromText) -> None:
+    (point,) = from_text(STAR + MISSPELT).points
+    publishers = "(topics of publishers: hall/1, hall/9/x, class/0000)"
+    assert predict(point).notes == (
+        f"subscriber unreached at b1 receives nothing, as nobody publishes to hall/2; correct its topic, or publish to it {publishers}",
+        f"subscriber of-a-silent-class at b2 receives nothing, as nobody publishes to class/0002; correct its topic, or publish to it {publishers}",
+        "publisher unheard at b2 reaches nobody, as nobody subscribes to hall/9/x; correct its topic, or subscribe to it (topics of subscribers: hall/+, hall/2, class/0001, ...)",
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["publications: {rate: 1/s}", "publishers: [{id: p, broker: b1, topic: class/0001, rate: 1/s}]"]
+)
+def test_subscriber_that_is_reached_by_a_class_or_a_publisher_is_not_warned_of(from_text: FromText, line: str) -> None:
+    (point,) = from_text(STAR + f"classes: 3\n{line}\nsubscribers: [{{id: s, broker: b2, topic: 'class/+'}}]\n").points
+    assert predict(point).notes == ()

@@ -221,3 +221,18 @@ def test_keep_alive_of_version_5_is_capped_and_told() -> None:
     assert Client(world, "a").connect(keep_alive=120).server_keep_alive == 60
     assert Client(world, "b").connect(keep_alive=0).server_keep_alive == 60
     assert Client(world, "c").connect(keep_alive=30).server_keep_alive is None
+
+
+def test_message_under_way_that_is_too_large_for_a_new_connection_is_dropped() -> None:
+    """[MQTT-3.1.2-24]: the client has lowered its maximum packet size between two connections."""
+    world = World()
+    reader, writer = Client(world, "r"), Client(world, "w")
+    reader.connect(expiry_s=FOREVER_S)
+    reader.subscribe("t", qos=2)
+    writer.connect()
+    writer.publish("t", bytes(1000), qos=2)
+    writer.publish("t", b"small", qos=1)
+    reader.drop()
+    reader.connect(clean=False, expiry_s=FOREVER_S, max_packet_size=500)
+    assert reader.payloads() == [b"small"]
+    assert world.broker.counters.dropped[Reason.TOO_LARGE] == 1

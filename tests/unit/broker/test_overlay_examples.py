@@ -193,14 +193,14 @@ def test_refresh_mends_corrupted_tables_within_three_periods(routing: str) -> No
     client.connect()
     client.subscribe("true")
     top = network.nodes["a"].broker
-    link = top.sessions["$link/b"].link
+    link = top.links["$link/b"].link
     assert link is not None
     entry = next(iter(link.entries))
     del link.entries[entry]
-    top.subscriptions.remove(top.sessions["$link/b"], "true")
-    del top.sessions["$link/b"].subscriptions["true"]
+    top.subscriptions.remove(top.links["$link/b"], "true")
+    del top.links["$link/b"].subscriptions["true"]
     middle = network.nodes["b"].broker
-    forged = Subscription(middle.sessions["$link/c"], "false", 1, True, True, 0)
+    forged = Subscription(middle.links["$link/c"], "false", 1, True, True, 0)
     _enter(middle, forged, [], network.now_ns)
     network.settle()
     assert network.entries("a") == {"b": ["false"]}

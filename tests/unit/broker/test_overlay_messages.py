@@ -6,7 +6,7 @@ import mqtt5
 import pytest
 
 from broker.log_record import Kind
-from tests.core_client import QOS, Client, World
+from tests.core_client import FOREVER_S, NS_PER_S, QOS, Client, World
 from tests.core_network import Network
 
 CHAIN = {"a": None, "b": "a", "c": "b"}
@@ -182,3 +182,41 @@ def test_refresh_and_resynchronisation_bring_no_retained_messages_again() -> Non
     assert reader.payloads() == [b"1"]
     again = client(network, "b", "again", "t")
     assert again.payloads() == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("routing", "filters"), [("simple", ("t", "t")), ("identity", ("t", "#")), ("identity", ("+", "t"))]
+)
+def test_all_who_subscribed_during_a_cut_get_what_is_retained_above(routing: str, filters: tuple[str, str]) -> None:
+    """The parent answers for each entry; what the first answer brought is no reason to keep it from the second one."""
+    network = Network({"a": None, "b": "a"}, routing=routing)
+    client(network, "a", "writer").publish("t", b"kept", qos=1, retain=True)
+    network.cut("b")
+    readers = [client(network, "b", f"reader{index}", topic_filter) for index, topic_filter in enumerate(filters)]
+    assert [reader.payloads() for reader in readers] == [[], []]
+    network.join("b")
+    assert [reader.payloads() for reader in readers] == [[b"kept"], [b"kept"]]
+    network.cut("b")
+    network.join("b")
+    assert [reader.payloads() for reader in readers] == [[], []]
+
+
+def test_answer_of_the_parent_is_still_one_after_a_restart_in_the_emulated_input() -> None:
+    """A retained message on its way to one new subscriber is no news for the others, though the broker dies meanwhile."""
+    network = Network({"a": None, "b": "a"}, is_durable=True, configs={"b": {"service_in": lambda: 5 * NS_PER_S}})
+    old = network.client("b", "old")
+    old.connect(expiry_s=FOREVER_S)
+    client(network, "a", "writer").publish("t", b"kept", qos=1, retain=True)
+    old.subscribe("+/+", qos=1)
+    new = network.client("b", "new")
+    new.connect(expiry_s=FOREVER_S)
+    new.subscribe("t", qos=1)
+    old.subscribe("+", qos=1, retain_handling=mqtt5.RetainHandling.SEND_NEVER)
+    old.payloads()
+    network.restart("b")
+    network.join("b")
+    network.wait(6)
+    old.connect(clean=False, expiry_s=FOREVER_S)
+    new.connect(clean=False, expiry_s=FOREVER_S)
+    assert new.payloads() == [b"kept"]
+    assert old.payloads() == []

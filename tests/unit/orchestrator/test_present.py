@@ -1,39 +1,26 @@
-"""Progress off a terminal: a line now and then, with what is left."""
+"""Warnings on a terminal: each told once."""
 
 import pytest
 
+from analysis.predict import predict
 from orchestrator import present
+from tests.conftest import MINIMAL, FromText
+
+SWEPT = """
+topology: {tree: star, brokers: 3}
+publishers: [{id: p, broker: b1, topic: t, rate: 2/s}]
+subscribers: [{id: s, broker: b2, topic: t, service: {mean: 0.1s}}, {id: z, broker: b2, topic: u}]
+sweep: {publishers.p.rate: [1/s, 11/s, 11/s]}
+"""
 
 
-def test_preparing_is_no_part_of_the_time_left(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_warning_of_several_points_is_told_once_with_their_number(
+    from_text: FromText, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """100 s until it begins, then a quarter within 10 s: 30 s are left."""
-    clock = iter([0.0, 100.0, 102.0, 110.0])  # begun, prepared, a twentieth, a quarter
-    monkeypatch.setattr("orchestrator.present.time.monotonic", lambda: next(clock))
-    with present.progress("it") as tell:
-        tell(0.0)
-        tell(0.05)
-        tell(0.25)
-    assert capsys.readouterr().err.splitlines() == ["it: 5%, about 38 s left", "it: 25%, about 30 s left"]
-
-
-def test_time_left_of_what_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """40% were done before; a tenth in 10 s, so the other half takes 50 s."""
-    clock = iter([0.0, 1.0, 6.0, 11.0])
-    monkeypatch.setattr("orchestrator.present.time.monotonic", lambda: next(clock))
-    with present.progress("it") as tell:
-        for part in (0.4, 0.4, 0.5):
-            tell(part)
-    assert capsys.readouterr().err.splitlines() == ["it: 40%", "it: 50%, about 50 s left"]
-
-
-def test_of_uneven_parts_nothing_is_said_of_what_is_left(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    clock = iter([0.0, 1.0, 20.0, 21.0])
-    monkeypatch.setattr("orchestrator.present.time.monotonic", lambda: next(clock))
-    with present.progress("it", is_even=False) as tell:
-        for part in (0.0, 0.25, 0.5):
-            tell(part)
-    assert capsys.readouterr().err.splitlines() == ["it: 25%"]
+    """The subscriber is at 10 messages a second; the topic u is wrong at every point."""
+    points = from_text(MINIMAL + SWEPT).points
+    present.print_warnings([predict(it, detail=False) for it in points])
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: subscriber z at b2 receives nothing, as nobody publishes to u; correct its topic, or publish to it (topics of publishers: t) (at every point)",
+        "unstable: the subscriber queue at s has utilisation 1.1, which must be below 1; what depends on it has no prediction (at 2 of 3 points, first at publishers.p.rate=11/s)",
+    ]

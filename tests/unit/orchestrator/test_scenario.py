@@ -20,7 +20,12 @@ TREE = "topology: {tree: line, brokers: 3}\n"
 
 def test_defaults(from_text: FromText) -> None:
     (scenario,) = from_text(MINIMAL + TREE).points
-    assert (scenario.routing, scenario.seed, scenario.clock.speedup, scenario.tolerance) == ("identity", 1, 1, 0.02)
+    assert (scenario.routing, scenario.seed, scenario.clock.speedup, scenario.tolerance.default) == (
+        "identity",
+        1,
+        1,
+        0.02,
+    )
     assert (scenario.copies, scenario.payload_bytes, scenario.durability) == (1, 64, "process")
     assert scenario.refresh_ns is None
     assert scenario.subscriptions.qos == scenario.publications.qos == 0

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import shipped
 from orchestrator.scenario import ScenarioError, load
 
 HEAD = "scenario: 1\nname: x\nclock: {measure: 100s}\n"  # lines 1 to 3
@@ -29,13 +30,17 @@ MISTAKES = {
     "unknown key": (TREE + "clases: 3\n", 5, "clases", "unknown key; did you mean classes?"),
     "unknown inner key": (HEAD + "topology: {tree: line, broker: 3}\n", 4, "topology.broker", "did you mean brokers?"),
     "unknown key far from any": (TREE + "xyzzy: 1\n", 5, "xyzzy", "known are scenario, name"),
-    "scenario missing": ("name: x\nclock: {measure: 1s}\ntopology: {tree: line, brokers: 1}\n", 1, "scenario", "required"),
-    "topology missing": (HEAD, 1, "topology", "is required"),
+    "scenario missing": ("name: x\nclock: {measure: 1s}\ntopology: {tree: line, brokers: 1}\n", 1, "scenario", "is required: say `scenario: 1`"),
+    "topology missing": (HEAD, 1, "topology", "is required, as in `topology: {tree: "),
     "clock without measure": ("scenario: 1\nname: x\nclock: {}\ntopology: {tree: line, brokers: 1}", 3, "clock.measure", "req"),
     "wrong version": (TREE.replace("scenario: 1", "scenario: 2"), 1, "scenario", "must be 1, not 2"),
     "version as truth": (TREE.replace("scenario: 1", "scenario: true"), 1, "scenario", "must be 1, not True"),
     "name with a slash": (TREE.replace("name: x", "name: a/b"), 2, "name", "must be a name"),
     "name missing": (TREE.replace("name: x", "name:"), 2, "name", "is required"),
+    "broker called as the clients' log": (
+        HEAD + "topology:\n  tree: explicit\n  parents:\n    b0: null\n    clients: b0\n", 8, "topology.parents.clients",
+        "no broker can be called clients; the log of the testbed's own clients has that name",
+    ),
     # units and numbers
     "bad unit": (TREE.replace("100s", "100sec"), 3, "clock.measure", "must be a duration like 60s"),
     "no unit": (TREE.replace("100s", "100"), 3, "clock.measure", "must be a duration like 60s"),
@@ -120,7 +125,9 @@ MISTAKES = {
     "sweep of the name": (TREE + "sweep: {name: [a, b]}\n", 5, "sweep.name", "cannot be swept"),
     "sweep of an unknown key": (TREE + "sweep: {sed: [1]}\n", 5, "sed", "did you mean seed?"),
     "sweep below a value": (TREE + "sweep: {clock.measure.x: [1]}\n", 5, "sweep.clock.measure.x", "below a plain value"),
-    "sweep of an unknown peer": (PEERS + "sweep: {publishers.q.rate: [1/s]}\n", 7, "sweep.publishers.q.rate", "no entry q"),
+    "sweep of an unknown peer": (PEERS + "sweep: {publishers.q.rate: [1/s]}\n", 7, "sweep.publishers.q.rate", "there is no entry q; there are p, or by position 0"),
+    "sweep of a peer where there are none": (TREE + "sweep: {publishers.q.rate: [1/s]}\n", 5, "sweep.publishers.q.rate", "there are no publishers in this file"),
+    "sweep of an unknown position": (TREE + "faults: [{at: 1s, crash: b0, for: 1s}]\nsweep: {faults.1.at: [2s]}\n", 6, "sweep.faults.1.at", "there is no entry 1; by position there are 0"),
     "sweep to a bad value": (TREE + "sweep:\n  topology.brokers: [3,\n    0]\n", 7, "topology.brokers", "or equal to 1, not 0"),
     "sweep too large": (TREE + f"sweep: {{seed: {list(range(200))}, classes: {list(range(1, 102))}}}\n", 5, "sweep", "has 20200 points"),
 }  # fmt: skip
@@ -157,8 +164,24 @@ def test_missing_file_folder_and_unreadable_names(tmp_path: Path) -> None:
         (tmp_path / ("x" * 300), "cannot be read"),
         (tmp_path / "a\0b", "cannot be read"),
     ]:
-        with pytest.raises(ScenarioError, match=message):
+        with pytest.raises(ScenarioError, match=message) as error:
             load(path)
+        assert str(error.value).startswith(f"{path}: "), "there is no line to name"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("quikstart", "did you mean quickstart?"),
+        ("quikstart.yaml", "did you mean quickstart?"),
+        ("fig3", "did you mean muehl2009/fig3?"),
+        ("nothing/like/it", "`brokerbed scenarios` lists the shipped ones"),
+    ],
+)
+def test_name_that_is_no_file_and_no_shipped_scenario_is_answered_with_the_nearest(name: str, hint: str) -> None:
+    with pytest.raises(ScenarioError) as error:
+        shipped.find(name)
+    assert str(error.value) == f"{name}: there is no such file or shipped scenario; {hint}"
 
 
 def test_not_utf8_names_the_line(tmp_path: Path) -> None:

@@ -1,0 +1,106 @@
+"""How the times in queues are distributed, where that is known: the share of messages that take longer than t.
+
+The time in one queue is known by its Laplace transform. Without OFF periods it is that of Pollaczek and Khinchine. With
+exponential ON periods (rate a) and any OFF law (transform O) the work found by an arrival during ON is that of an M/G/1
+queue to which every OFF period adds the work that arrived in it; an arrival during OFF finds in addition what came in
+the age of the period and waits for its rest. Service of x takes x and the OFF periods within it, exp(-x (s + a (1 -
+O(s)))). Its mean is `Centre.response_s`, which a test says.
+
+The times in the queues of a way are added as if they were independent and every queue had Poisson arrivals. That is
+exact for queues with exponential service one behind the other (Burke, Reich), and the assumption of the predicted mean
+elsewhere; behind an ON/OFF queue messages come in bursts, and the truth lies above. Transforms are inverted by the
+method EULER of Abate and Whitt (1995). Pure.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.models.intermittent import Centre
+from orchestrator.topology import Floats
+
+Complexes = NDArray[np.complex128]
+Transform = Callable[[Complexes], Complexes]
+DISCRETISATION = 18.4  # A of Abate and Whitt: an error of exp(-A) = 1e-8
+TERMS, AVERAGED = 40, 11  # of the series, and of its partial sums
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The time in one queue: `least_s`, and what is beyond it by its transform."""
+
+    least_s: float
+    beyond: Transform
+
+
+def times_of(
+    centre: Centre, rate: float, demand: tuple[str, float] | None, off: tuple[str, float] | None
+) -> Times | None:
+    """Of a stable queue, given the names and means of its laws; None where a law has no transform in closed form."""
+    service, outage = _transform(demand), _transform(off)
+    if service is None or outage is None:
+        return None
+    is_constant = demand is None or demand[0] == "deterministic"
+    least_s = centre.demand_s if is_constant else 0.0
+    idle = 1 - float(centre.utilisation(rate))
+
+    def beyond(s: Complexes) -> Complexes:
+        stretched = s + (1 - outage(s)) / centre.on_s  # per second of service
+        served = service(stretched)
+        arriving = rate * (1 - served)
+        free = stretched - arriving - (1 - outage(arriving)) / centre.on_s
+        own = np.exp(-least_s * (stretched - s)) if is_constant else served
+        found: Complexes = idle * stretched / free * own
+        if centre.off_s == 0:
+            return found
+        rest = (outage(arriving) - outage(s)) / ((s - arriving) * centre.off_s)
+        found *= centre.availability + (1 - centre.availability) * rest
+        return found
+
+    return Times(least_s, beyond)
+
+
+def _transform(law: tuple[str, float] | None) -> Transform | None:
+    """E exp(-s X); without a law X is 0."""
+    name, mean = law or ("deterministic", 0.0)
+    match name:
+        case "exponential":
+            return lambda s: 1 / (1 + mean * s)
+        case "deterministic":
+            return lambda s: np.exp(-mean * s)
+        case "uniform":
+            return lambda s: _uniform(2 * mean * s)
+    return None
+
+
+def _uniform(s: Complexes) -> Complexes:
+    """From 0 to 1."""
+    return np.where(s == 0, 1, -np.expm1(-s) / np.where(s == 0, 1, s))
+
+
+def share_longer(queues: Sequence[Times], constant_s: float, times_s: Floats) -> Floats:
+    """Of messages that pass the queues and are delayed by `constant_s` besides: the share that takes longer."""
+    least_s = constant_s + sum(it.least_s for it in queues)
+    later = times_s > least_s
+    shares = np.ones(len(times_s))
+    if later.any():
+        shares[later] = _inverted(queues, times_s[later] - least_s)
+    return shares
+
+
+def _inverted(queues: Sequence[Times], times_s: Floats) -> Floats:
+    count = TERMS + AVERAGED
+    nodes: Complexes = np.array([DISCRETISATION + 2j * np.pi * at for at in range(count + 1)], dtype=np.complex128)
+    s: Complexes = nodes / (2 * times_s[:, np.newaxis])
+    whole: Complexes = np.ones(s.shape, dtype=np.complex128)
+    for it in queues:
+        whole = whole * it.beyond(s)
+    terms = np.real((1 - whole) / s) * (-1.0) ** np.arange(count + 1)
+    terms[:, 0] /= 2
+    partial = np.cumsum(terms, axis=1)[:, TERMS:]
+    weights = np.array([comb(AVERAGED, at) for at in range(AVERAGED + 1)]) / 2**AVERAGED
+    found: Floats = np.exp(DISCRETISATION / 2) / times_s * (partial @ weights)
+    return np.clip(found, 0.0, 1.0)

@@ -1,0 +1,78 @@
+"""How a broker introduces itself to its parent, and what the parent's answer means.
+
+Owns the CONNECT of a link and the proof on both sides that they know the link secret. What happens on an accepted link
+is the business of overlay.py.
+"""
+
+from typing import TYPE_CHECKING
+
+import mqtt5
+
+from broker.core import link_proof
+from broker.core.link import INSTANCE, LINK_ID, NAME
+from broker.core.link_proof import Challenge
+from broker.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from broker.core.broker import Broker
+    from broker.core.connection import Connection
+
+WINDOW = 1000  # messages at QoS 1 and 2 under way on a link, in each direction
+PING_S = 10  # the child speaks at least so often, and gives up after three times that
+SESSION_S = 0xFFFF_FFFF  # a link's session waits for its child as long as it takes
+
+_CAUSES = {  # for whoever reads why the parent refused the link
+    0x85: "it has another child called {name}, or a session of that name that is another user's; choose another --name",
+    0x86: "check user and password_file of [parent]",
+    0x87: "check link_secret_file on both sides, or user and password_file of [parent]",
+    0x8C: "it has no link_secret_file, but this broker has; for a parent that is not brokerbed say foreign = true",
+}
+
+
+class Introduction:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._challenge: Challenge | None = None  # the parent has yet to prove that it knows the link secret
+        self.is_accepted = False  # by the parent, the last time we asked
+        self.refusal: str | None = None  # why it did not accept us then, if it said so
+
+    def connect_packet(self, is_first: bool) -> mqtt5.ConnectPacket:
+        """`is_first`: there is no session yet."""
+        config = self._broker.config
+        nonce, self._challenge = None, None
+        self.is_accepted, self.refusal = False, None
+        if config.link_secret is not None and not config.parent_is_foreign:
+            nonce = link_proof.nonce(self._broker)
+            self._challenge = Challenge(config.link_secret, config.name, nonce)
+        return mqtt5.ConnectPacket(
+            LINK_ID + config.name, clean_start=is_first, session_expiry_interval=SESSION_S, receive_max=WINDOW,
+            keep_alive=3 * PING_S, username=config.parent_user,
+            password=config.parent_password.encode() if config.parent_password is not None else None,
+            authentication_method=link_proof.METHOD if nonce is not None else None, authentication_data=nonce,
+            user_properties=[(NAME, config.name), (INSTANCE, link_proof.instance(config.id_token))],
+        )  # fmt: skip
+
+    def answered(self, connection: "Connection", packet: mqtt5.Packet) -> mqtt5.ConnAckPacket | None:
+        """The CONNACK with which the parent accepts us; None if it asks for our proof first, which it gets."""
+        parent = f"the parent at {connection.peer}"
+        if self._challenge is not None and isinstance(packet, mqtt5.AuthPacket):
+            answer = self._challenge.child_answer(packet.authentication_data or b"")
+            if answer is None:
+                raise self._refused(f"{parent} does not know the link secret of this broker")
+            self._challenge = None
+            self._broker.send(connection, link_proof.auth_packet(answer))
+            return None
+        if not isinstance(packet, mqtt5.ConnAckPacket):
+            raise self._refused(f"{parent} does not answer as an MQTT broker does")
+        if code := int(packet.reason_code):
+            cause = _CAUSES.get(code, packet.reason_code.name.lower().replace("_", " "))
+            told = cause.format(name=self._broker.config.name)
+            raise self._refused(f"{parent} refuses the link: {told} (reason code 0x{code:02x})")
+        if self._challenge is not None:
+            raise self._refused(f"{parent} did not prove that it knows the link secret")
+        self.is_accepted = True
+        return packet
+
+    def _refused(self, why: str) -> ProtocolError:
+        self.refusal = why
+        return ProtocolError(why)

@@ -1,0 +1,106 @@
+"""How long runs will take and how much they will log, said before they begin if that is much.
+
+The figures are rough. They count the rows of the message log, which follow from the rates of the prediction, and take
+what a row cost in measurements: quickstart (439 000 rows), 63 brokers with emulated service (313 000) and seven with
+class subscriptions only (330 000), on the virtual ground with Python 3.11, took 14 to 22 us of CPU and 15 to 16 bytes.
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.predict import predict
+from broker.log_record import RECORD
+from broker.routing.filters import matches
+from orchestrator.scenario import Scenario
+from orchestrator.scenario.units import NS_PER_S, duration_text, size_text
+
+LONG_S = 600.0  # a run that takes longer is announced
+ROW_S = 20e-6  # of CPU on the virtual ground, from the event to Parquet
+ROW_BYTES = 16  # in Parquet; while the run goes on it is a record of broker/log_record.py
+SAMPLES_MAX = 20  # points of a sweep whose rows are computed: a prediction of a large tree can take a second
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    wall_s: float
+    rows: float
+    rows_at_once: float  # of runs that are under way at the same time
+
+
+def estimate(scenarios: Sequence[Scenario], is_virtual: bool) -> Estimate:
+    """Of all these runs: one after the other in real time, or on all cores in virtual time."""
+    sample = scenarios[:: -(-len(scenarios) // SAMPLES_MAX)]
+    rows = sum(rows_per_s(it) * model_s(it) for it in sample) * len(scenarios) / len(sample)
+    at_once = min(len(scenarios), os.cpu_count() or 1) if is_virtual else 1
+    wall_s = rows * ROW_S / at_once if is_virtual else sum(model_s(it) / it.clock.speedup for it in scenarios)
+    return Estimate(wall_s, rows, rows * at_once / len(scenarios))
+
+
+def model_s(scenario: Scenario) -> float:
+    return (scenario.clock.warmup + scenario.clock.measure) / NS_PER_S
+
+
+def rows_per_s(scenario: Scenario) -> float:
+    """Expected rows of the message log per second of model time, as if rates were spread evenly over the classes."""
+    predicted = {row.metric: row.predicted for row in predict(scenario, detail=False).rows if not row.labels}
+    published_per_s = _published_per_s(scenario)
+    by_peers_per_s = scenario.copies * sum(it.rate for it in scenario.publishers)
+    all_per_s = published_per_s + by_peers_per_s
+    over_links_per_s = predicted["rate.notifications"]
+    if over_links_per_s is None:  # a queue is unstable: no more than if everything went everywhere
+        over_links_per_s = all_per_s * (len(scenario.tree) - 1)
+    acknowledged = scenario.copies * sum(it.rate for it in scenario.publishers if it.qos)
+    acknowledged += published_per_s if scenario.publications.qos else 0.0
+    service = scenario.service
+    per_hop: float = 2 + (service.broker_in is not None) + (service.link is not None)  # sent, received, served, queued
+    per_hop += acknowledged / all_per_s if all_per_s else 0
+    arrivals_per_s, active = _subscriptions(scenario)
+    delivered_per_s = published_per_s * active / scenario.classes
+    to_peers_per_s = scenario.copies * sum(
+        publisher.rate
+        for subscriber in scenario.subscribers
+        for publisher in scenario.publishers
+        if matches(subscriber.topic, publisher.topic)
+    )
+    return (
+        over_links_per_s * per_hop
+        + (predicted["rate.control"] or 0.0) * 2  # told, and entered at the parent
+        + published_per_s * (1 + (service.broker_in is not None))
+        + by_peers_per_s * 5  # published, sent, received, identified, acknowledged
+        + delivered_per_s
+        + to_peers_per_s * 5  # queued, sent, received, processed, acknowledged
+        + arrivals_per_s * 2  # and they leave
+    )
+
+
+def _published_per_s(scenario: Scenario) -> float:
+    everywhere = scenario.publications.everywhere_per_s
+    overrides = scenario.publications.overrides_per_s.values()
+    return everywhere * (len(scenario.tree) * scenario.classes - len(overrides)) + sum(overrides)
+
+
+def _subscriptions(scenario: Scenario) -> tuple[float, float]:
+    """Arrivals per second, and how many are active on average."""
+    everywhere, overrides = scenario.subscriptions.everywhere, [*scenario.subscriptions.overrides.values()]
+    arrivals_per_s = sum(it.arrival_rate_per_s for it in overrides)
+    active = sum(it.mean_active for it in overrides)
+    if everywhere is not None:
+        cells = len(scenario.tree) * scenario.classes - len(overrides)
+        arrivals_per_s += cells * everywhere.arrival_rate_per_s
+        active += cells * everywhere.mean_active
+    return arrivals_per_s, active
+
+
+def announcement(expected: Estimate, folder: Path) -> str | None:
+    """What is said before such runs begin in a run directory; None if they do not take long."""
+    if expected.wall_s <= LONG_S:
+        return None
+    at_end, under_way = expected.rows * ROW_BYTES, expected.rows_at_once * RECORD.size
+    return (
+        f"this will take about {duration_text(expected.wall_s)} and write about {size_text(at_end)} of message log"
+        f" (rough estimates; at most {size_text(at_end + under_way)} while it runs,"
+        f" {size_text(shutil.disk_usage(folder).free)} are free); the analysis comes after that"
+    )

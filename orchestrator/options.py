@@ -1,0 +1,55 @@
+"""Options and arguments of the commands, and checks of their values that only we can make."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PORT_MAX = 65_535
+ENGINES = ("ssh://", "tcp://", "unix://")
+
+
+IN_A_SWEEP = "DIR/points/N is one point of a sweep."
+RunDirs = Annotated[
+    list[Path], typer.Argument(metavar="RUN_DIR...", help=f"Run directories, such as runs/latest; {IN_A_SWEEP}")
+]
+RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help=f"A run directory, such as runs/latest; {IN_A_SWEEP}")]
+Message = Annotated[
+    str, typer.Argument(metavar="MESSAGE", help="PUBLISHER.NUMBER, or as in the log, BROKER.LIFE.NUMBER.")
+]
+Ground = Annotated[
+    str, typer.Option(help="Where: local (a process per broker), virtual (simulated) or docker (containers).")
+]
+Seed = Annotated[int | None, typer.Option(min=0, help="The seed of all random numbers, instead of the scenario's own.")]
+Seeds = Annotated[
+    int,
+    typer.Option(
+        min=1, help="The number of runs: they have the seed, the one after it and so on, and their results are pooled."
+    ),
+]
+Live = Annotated[
+    bool, typer.Option("--live", help="Serve a web page to watch the run and inject faults; its address is printed.")
+]
+LiveAt = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Serve that page at this address (--live: at a free port of 127.0.0.1)."),
+]
+
+
+class BadInputError(Exception):
+    """A mistake on the command line that only the command itself can see."""
+
+
+def page_address(text: str) -> tuple[str, int]:
+    """Host and port of --live-at."""
+    host, _, port = text.rpartition(":")
+    if host and port.isdigit() and int(port) <= PORT_MAX:
+        return host.strip("[]"), int(port)
+    raise BadInputError(f"--live-at: {text} is no HOST:PORT, like 127.0.0.1:8000")
+
+
+def check_engines(urls: Sequence[str]) -> None:
+    for url in urls:
+        if not url.startswith(ENGINES):
+            raise BadInputError(f"--engine: {url} is no ssh://, tcp:// or unix:// address of a Docker engine")
