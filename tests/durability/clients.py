@@ -47,6 +47,14 @@ class Client(ABC):
         """Whether the process that its broker is now has accepted it."""
         return self._is_accepted and self._incarnation == self.broker.incarnation
 
+    @abstractmethod
+    def is_idle(self) -> bool:
+        """Connected, with nothing under way."""
+
+    @abstractmethod
+    def state(self) -> str:
+        """Of its session, for people."""
+
     # -- the connection -----------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
@@ -218,6 +226,9 @@ class Publisher(Client):
     def is_idle(self) -> bool:
         return self.is_connected and not self._sent and not self._taken
 
+    def state(self) -> str:
+        return f"connected: {self.is_connected}, not acknowledged: {[*self._sent]}, not complete: {[*self._taken]}"
+
     def open_messages(self) -> int:
         return len(self._sent) + len(self._taken)
 
@@ -297,6 +308,10 @@ class Subscriber(Client):
 
     def is_idle(self) -> bool:
         return self.is_connected and self.is_subscribed and not self._unreleased
+
+    def state(self) -> str:
+        told = f"connected: {self.is_connected}, subscribed: {self.is_subscribed}"
+        return f"{told}, wanted: {self.is_wanted}, not released: {[*self._unreleased]}"
 
     def _connected(self, is_present: bool, connack: bytes) -> None:
         del connack

@@ -166,7 +166,7 @@ class Run:
         if not all(it.is_connected for it in self._clients):
             return False
         if self._ledger.is_settled():
-            return all(it.is_idle() for it in self._publishers) and all(it.is_idle() for it in self._subscribers)
+            return all(it.is_idle() for it in self._clients)
         return time.monotonic() - max(it.last_at for it in self._subscribers) > self._plan.quiet_s
 
     # -- small steps --------------------------------------------------------------------------------------------
@@ -209,7 +209,8 @@ class Run:
         end = time.monotonic() + seconds
         while not is_so():
             if time.monotonic() > end:
-                self._ledger.note(kind, "run", f"{what}, within {seconds:g} s")
+                busy = [f"{it.name} ({it.state()})" for it in self._clients if not it.is_idle()]
+                self._ledger.note(kind, "run", f"{what}, within {seconds:g} s; busy: {', '.join(busy) or 'nobody'}")
                 raise _StoppedError
             self._step(TICK_S)
 

@@ -81,6 +81,7 @@ class Receipts:
     first: int = 0  # messages received at least once, of those promised
     promised: int = 0
     highest: int = -1
+    began: int = -1  # the number that came first
     late: list[int] = field(default_factory=list)  # received for the first time after a higher number
 
     def add(self, number: int, is_marked: bool) -> None:
@@ -94,6 +95,8 @@ class Receipts:
                 self.late.append(number)
             else:
                 self.highest = number
+            if self.began < 0:
+                self.began = number
         counts = self.marked if is_marked else self.plain
         counts[number] = min(255, counts[number] + 1)
 
@@ -292,16 +295,24 @@ class Ledger:
             stream = self.streams[index]
             got = [number for number in range(len(receipts.plain)) if receipts.times(number)]
             owed = range(got[0], got[-1]) if got and stream.qos and reader.qos else range(0)
-            found += _judged(reader, stream, receipts, owed, receipts.late, self._links_repeat)
+            late = [it for it in receipts.late if it > receipts.began or not self._may_come_again(reader, stream, it)]
+            found += _judged(reader, stream, receipts, owed, late, self._links_repeat)
         return found
+
+    def _may_come_again(self, reader: Reader, stream: Stream, number: int) -> bool:
+        """Whether a message that was routed before may be sent again at QoS 1, to others than it went to at first.
+
+        A session that began in between then gets it after later ones; so does another member of a group.
+        """
+        is_local = stream.place == reader.place or not self._links_repeat
+        return stream.qos == 1 and (not is_local or number in stream.resent)
 
     def _judged_member(self, reader: Reader) -> list[Violation]:
         """The order in which a member of a group got its share. A message sent again may go to another member."""
         found: list[Violation] = []
         for index, receipts in reader.receipts.items():
             stream = self.streams[index]
-            is_local = stream.place == reader.place or not self._links_repeat
-            late = [it for it in receipts.late if stream.qos != 1 or (is_local and it not in stream.resent)]
+            late = [it for it in receipts.late if not self._may_come_again(reader, stream, it)]
             found += _violations(reader, stream, {Kind.DISORDER: sorted(late)})
         return found
 

@@ -192,6 +192,22 @@ def test_visitor_gets_all_between_the_first_and_the_last_of_a_session() -> None:
     assert it.sessions_ended == 1
 
 
+def test_session_that_began_between_gets_what_is_sent_again_after_later_messages() -> None:
+    it = visited_ledger()
+    it.streams[0].resent.update([1, 2, 3])
+    receive(it, 3, 1, 2, 3, 4)
+    assert found(it) == []
+    receive(it, 0)  # which the publisher sent once
+    assert found(it) == [(Kind.DISORDER, 1)]
+
+
+def test_message_that_a_session_was_to_get_does_not_come_late_because_it_was_sent_again() -> None:
+    it = visited_ledger()
+    it.streams[0].resent.update([2])
+    receive(it, 1, 3, 2)
+    assert found(it) == [(Kind.DISORDER, 1)]
+
+
 def test_gap_in_a_session_of_a_visitor_is_found_also_when_the_session_has_ended() -> None:
     it = visited_ledger()
     receive(it, 0, 3)

@@ -87,6 +87,8 @@ class Visitor(Subscriber):
             super()._ended()
 
     def _close(self) -> None:
+        if self._socket is not None and not self._is_accepted and not self._has_session:
+            self.is_clean = True  # the answer that is lost may have begun a session: so that it is known when one began
         super()._close()
         self._has_said_goodbye = False
         self._closed_at = self._now

@@ -115,7 +115,13 @@ def test_what_is_missing_is_named_in_one_line_where_it_cannot_be_installed(
 @pytest.mark.needs("make")
 def test_packages_are_looked_after_before_the_tests_begin() -> None:
     """And nowhere else."""
-    shown = subprocess.run([needs.path_of("make"), "-n", "test"], cwd=ROOT, check=True, capture_output=True, text=True)
+    shown = subprocess.run(
+        [needs.path_of("make"), "--no-print-directory", "-n", "test"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     *before, last = shown.stdout.splitlines()
     assert [it for it in before if it.endswith("-m tests.needs || true")]
     assert "/pytest " in last
