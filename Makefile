@@ -21,8 +21,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt hatchling editables setuptools
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--no-build-isolation --editable '.[dev]'
-	$(BIN)/python -m orchestrator.java
-	$(BIN)/python -m orchestrator.warm
+	$(BIN)/python -m brokerbed.analysis.java
+	$(BIN)/python -m brokerbed.warm
 	@touch $(READY)
 
 packages: ## what the tests use: installed as root on Debian or Ubuntu (not with BROKERBED_NO_INSTALL=1), else named

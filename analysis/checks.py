@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from analysis.transforms.fates import LOST
-from analysis.transforms.links import is_link
+from brokerbed.analysis.transforms.fates import LOST
+from brokerbed.analysis.transforms.links import is_link
 
 NOT_LOST, ACCOUNTED, SUBSCRIBED = (
     "no_acknowledged_message_lost", "every_message_accounted_for", "no_delivery_without_subscription",

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.models.hierarchical import Classes
-from orchestrator.scenario import Scenario, class_topic, is_wildcard, matches
-from orchestrator.topology import Floats
+from brokerbed.analysis.models.hierarchical import Classes
+from brokerbed.scenario import Scenario, class_topic, is_wildcard, matches
+from brokerbed.scenario.topology import Floats
 
 CELLS_MAX = 1_000_000  # brokers x columns worked on at a time: a dozen arrays of 8 MB
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.errors import RunError
-from analysis.predict import HEADLINE_PER_WAY
-from analysis.runs import Finished, summary_of
+from brokerbed.analysis.errors import RunError
+from brokerbed.analysis.runs import Finished, summary_of
+from brokerbed.metrics import HEADLINE_PER_PAIR
 
 Row = tuple[str, tuple[tuple[str, str], ...]]  # metric and labels
 
@@ -51,7 +51,7 @@ def _row(entry: dict[str, Any]) -> Row:
 
 
 def _is_headline(entry: dict[str, Any]) -> bool:
-    return not entry["labels"] or entry["metric"] in HEADLINE_PER_WAY
+    return not entry["labels"] or entry["metric"] in HEADLINE_PER_PAIR
 
 
 def _name(finished: Finished, number: int, point: dict[str, Any]) -> dict[str, str]:

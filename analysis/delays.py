@@ -12,11 +12,11 @@ from math import isnan
 
 import numpy as np
 
-from analysis.models.distribution import Times, times_of
-from analysis.models.hierarchical import Traffic
-from analysis.models.intermittent import Centre
-from orchestrator.scenario import Law, Publisher, Scenario, Subscriber, matches
-from orchestrator.topology import Floats
+from brokerbed.analysis.models.distribution import Times, times_of
+from brokerbed.analysis.models.hierarchical import Traffic
+from brokerbed.analysis.models.intermittent import Centre
+from brokerbed.scenario import Law, Publisher, Scenario, Subscriber, matches
+from brokerbed.scenario.topology import Floats
 
 NAN = float("nan")  # no prediction
 Laws = tuple[Law | None, Law | None, Law | None]  # of service, ON and OFF

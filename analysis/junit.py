@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from analysis.jobs.analyse import Analysis, Point
-from analysis.verdicts import AGREES, DIFFERS, Compared
+from brokerbed.analysis.jobs.analyse import Analysis, Point
+from brokerbed.analysis.verdicts import AGREES, DIFFERS, Compared
 
 
 def write(file: Path, analyses: Sequence[Analysis], allowed: Collection[str | None]) -> None:

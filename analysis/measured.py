@@ -6,9 +6,9 @@ from math import isnan
 import numpy as np
 import pandas as pd
 
-from analysis.estimates import Estimates, Numbers, estimates, poisson_limits, rates, shares, tables
-from analysis.verdicts import Measured, labels_of
-from analysis.windows import BATCHES
+from brokerbed.analysis.estimates import Estimates, Numbers, estimates, poisson_limits, rates, shares, tables
+from brokerbed.analysis.verdicts import Measured, labels_of
+from brokerbed.analysis.windows import BATCHES
 
 KEY = ["metric", "first", "second"]
 ESTIMATES: Mapping[str, Callable[[Numbers, Numbers], Estimates]] = {

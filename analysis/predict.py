@@ -5,30 +5,14 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
-from analysis.columns import class_columns, peer_columns
-from analysis.delays import Queue, Way, predict_delays
-from analysis.models.hierarchical import MODELS, Classes, Traffic, no_traffic
-from orchestrator.scenario import Experiment, Publisher, Scenario, Subscriber, matches
-from orchestrator.scenario.units import NS_PER_S
+from brokerbed.analysis.columns import class_columns, peer_columns
+from brokerbed.analysis.delays import Queue, Way, predict_delays
+from brokerbed.analysis.models.hierarchical import MODELS, Classes, Traffic, no_traffic
+from brokerbed.metrics import Row
+from brokerbed.scenario import Experiment, Publisher, Scenario, Subscriber, matches
+from brokerbed.scenario.units import NS_PER_S
 
-HEADLINE_PER_WAY = ("delay.end_to_end", "delivery.ratio")
 TOPICS_LISTED_MAX = 3  # of a warning about topics that do not match: enough to see a misspelling
-UNITS = {"table": "1", "rate": "1/s", "delay": "s", "delivery": "1"}
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    metric: str
-    labels: dict[str, str]
-    predicted: float | None  # None where theory has no value: an unstable queue, or no model
-
-    @property
-    def unit(self) -> str:
-        return UNITS[self.metric.split(".")[0]]
-
-    @property
-    def is_headline(self) -> bool:
-        return not self.labels or self.metric in HEADLINE_PER_WAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +22,23 @@ class Prediction:
     ways: tuple[Way, ...]
     unstable: tuple[Queue, ...]
     notes: tuple[str, ...]
+
+    def waiting_messages(self) -> dict[str, float]:
+        """How many messages wait at a broker for its subscribers, on average: rate times time (Little), of every copy.
+
+        Brokers with a subscriber of which theory does not know it are left out.
+        """
+        sessions = {queue.at: queue for way in self.ways for queue in way.queues if queue.stage == "session"}
+        waiting: dict[str, float] = {}
+        unknown = set[str]()
+        for subscriber in self.scenario.subscribers:
+            session = sessions.get(subscriber.id)
+            if session is None or isnan(session.response_s):
+                unknown.add(subscriber.broker)
+                continue
+            messages = session.rate_per_s * session.response_s * self.scenario.copies
+            waiting[subscriber.broker] = waiting.get(subscriber.broker, 0.0) + messages
+        return {broker: messages for broker, messages in waiting.items() if broker not in unknown}
 
     def as_json(self, detail: bool) -> dict[str, Any]:
         return {

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.errors import RunError
-from analysis.schema import EVENTS
-from broker.log_record import CLIENTS
-from orchestrator.scenario import Experiment, Scenario, load
+from brokerbed.analysis.errors import RunError
+from brokerbed.log.record import CLIENTS
+from brokerbed.log.schema import EVENTS
+from brokerbed.scenario import Experiment, Scenario, load
 
 READERS = 8  # files whose ends are read at the same time
 STORED = EVENTS.remove(EVENTS.get_field_index("broker"))  # the broker is the name of the file's folder

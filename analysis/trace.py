@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from analysis.errors import RunError
-from broker.log_record import CLIENTS, Reason
+from brokerbed.analysis.errors import RunError
+from brokerbed.log.record import CLIENTS, Reason
 
 NAMES_SHOWN_MAX = 5  # of publishers in an error message
 Key = tuple[str, bool, str]  # an event, whether the testbed's clients noted it, and the client or link

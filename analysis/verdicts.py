@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
-from analysis.predict import Row
+from brokerbed.metrics import Row
 
 AGREES, DIFFERS, INCONCLUSIVE = "agrees", "differs", "inconclusive"
 LONGER_MIN, LONGER_MAX = 1.01, 1e6  # times as long as was measured

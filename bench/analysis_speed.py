@@ -15,10 +15,10 @@ from tempfile import TemporaryDirectory
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from analysis.runs import Finished, find
 from bench.taken import Means, Taken, taken_by
-from orchestrator.run import VIRTUAL, run
-from orchestrator.scenario import load
+from brokerbed.analysis.runs import Finished, find
+from brokerbed.orchestrator.run import VIRTUAL, run
+from brokerbed.scenario import load
 
 MEMORY_BYTES = 4 << 30
 MILLION = 1_000_000

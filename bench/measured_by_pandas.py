@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.runs import find
-from analysis.windows import BATCHES
 from bench.taken import Means, Taken, cpu_s, peak_bytes
+from brokerbed.analysis.runs import find
+from brokerbed.analysis.windows import BATCHES
 
 NS_PER_S = 1_000_000_000
 CONTROL = ["link_subscribe", "link_unsubscribe", "link_refresh"]

@@ -8,13 +8,13 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import functions as F
 
-from analysis.jobs.analyse import _analysis
-from analysis.jobs.frames import Frames
-from analysis.jobs.measure import Facts, cells, measure
-from analysis.jobs.session import session
-from analysis.runs import find
-from analysis.windows import BATCHES
 from bench.taken import Means, Taken, cpu_s, peak_bytes
+from brokerbed.analysis.jobs.analyse import _analysis
+from brokerbed.analysis.jobs.frames import Frames
+from brokerbed.analysis.jobs.measure import Facts, cells, measure
+from brokerbed.analysis.jobs.session import session
+from brokerbed.analysis.runs import find
+from brokerbed.analysis.windows import BATCHES
 
 MASTER = "local[2]"
 DELAY = "delay.end_to_end"

@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from orchestrator import shipped
-from orchestrator.scenario import Scenario, load
+from brokerbed import shipped
+from brokerbed.scenario import Scenario, load
 
 REPEATS = 5
 COMMAND = Path(sys.prefix) / "bin" / "brokerbed"

@@ -27,7 +27,7 @@ from bench.broker_speed import RUNS_MAX, SECONDS_MAX
 from bench.brokers import OURS, Running, running, stop_on_sigterm
 from bench.clients import HOST, PAYLOAD, LoadError, connect, subscribe
 from bench.load import ROOT, Result, measure
-from orchestrator.grounds.relay import Relay
+from brokerbed.orchestrator.grounds.relay import Relay
 
 THROUGHPUT = "one-to-one-v5"
 DIRECT, RELAYED = "direct", "relayed"

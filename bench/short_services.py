@@ -15,12 +15,12 @@ from statistics import fmean, median
 
 import yaml
 
-from analysis.log_reader import read
-from broker.log_record import CLIENTS
-from orchestrator.grounds.base import Ground, Place
-from orchestrator.grounds.local import LocalGround
-from orchestrator.grounds.virtual import VirtualGround
-from orchestrator.scenario import load
+from brokerbed.log.reader import read
+from brokerbed.log.record import CLIENTS
+from brokerbed.orchestrator.grounds.base import Ground, Place
+from brokerbed.orchestrator.grounds.local import LocalGround
+from brokerbed.orchestrator.grounds.virtual import VirtualGround
+from brokerbed.scenario import load
 
 UTILISATION = 0.1
 STAGES = {

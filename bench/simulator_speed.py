@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from clients.raw_log import writer
-from orchestrator.scenario import Scenario, load
-from orchestrator.simulator.simulation import Simulation
+from brokerbed.clients.raw_log import writer
+from brokerbed.orchestrator.simulator.simulation import Simulation
+from brokerbed.scenario import Scenario, load
 
 ROUTINGS = ("identity", "simple", "flooding")
 WARM_S, TIMED_S = 40, 40

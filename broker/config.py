@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from broker.core.access import Access, Users
+from brokerbed.broker.core.access import Access, Users
 
 Demand = Callable[[], int]  # draws the next service time in nanoseconds, from a stream that the driver made
 

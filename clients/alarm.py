@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from broker.values import NS_PER_S
+from brokerbed.broker.values import NS_PER_S
 
 TFD_TIMER_ABSTIME = 1  # from Linux' headers, as are the flags of a timer
 FLAGS = os.O_NONBLOCK | os.O_CLOEXEC

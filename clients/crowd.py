@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from itertools import chain, count
 from typing import Any, Protocol
 
-from broker.config import Demand
-from broker.laws import sampler
-from broker.log_record import Kind, Log
-from broker.values import Message
-from clients.session import Client, Clock
-from clients.sight import Sight
-from clients.stage import CLASS, Notes, Stage, identity, payload_of
-from clients.workload import Change, Law, Share, churn, messages, on_off, publications, shares_of, stream
-from orchestrator.scenario.format import Peer, Publisher, Subscriber
-from orchestrator.scenario.model import Scenario, class_topic
+from brokerbed.broker.config import Demand
+from brokerbed.broker.laws import sampler
+from brokerbed.broker.values import Message
+from brokerbed.clients.session import Client, Clock
+from brokerbed.clients.sight import Sight
+from brokerbed.clients.stage import CLASS, Notes, Stage, identity, payload_of
+from brokerbed.clients.workload import Change, Law, Share, churn, messages, on_off, publications, shares_of, stream
+from brokerbed.log.record import Kind, Log
+from brokerbed.scenario.format import Peer, Publisher, Subscriber
+from brokerbed.scenario.model import Scenario, class_topic
 
 PUBLISHED, SENT, RECEIVED, PROCESSED = map(int, (Kind.PUBLISHED, Kind.SENT, Kind.RECEIVED, Kind.PROCESSED))
 ACKNOWLEDGED = int(Kind.ACKNOWLEDGED)

@@ -1,4 +1,4 @@
-"""A process with a part of a scenario's clients: `python -m clients.process SCENARIO --point N --seed S ...`.
+"""A process with a part of a scenario's clients: `python -m brokerbed.clients.process SCENARIO --point N --seed S ...`.
 
 The orchestrator tells it what to do, one JSON object per line on standard input, and gets one line back for each. When
 standard input ends, so does the process.
@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from broker.log_record import Log
-from clients.crowd import Crowd, PeerClient, PublishingPeer, SubscribingPeer
-from clients.raw_log import append
-from clients.session import Client
-from clients.sight import Sight
-from clients.sockets import BACKOFF_S, Line, RealClock
-from clients.stock import StockClient
-from orchestrator.scenario import Scenario, load
+from brokerbed.clients.crowd import Crowd, PeerClient, PublishingPeer, SubscribingPeer
+from brokerbed.clients.raw_log import append
+from brokerbed.clients.session import Client
+from brokerbed.clients.sight import Sight
+from brokerbed.clients.sockets import BACKOFF_S, Line, RealClock
+from brokerbed.clients.stock import StockClient
+from brokerbed.log.record import Log
+from brokerbed.scenario import Scenario, load
 
 WRITE_S = 0.5  # between two writings of the log
 SETTLE_S = 0.01  # between two looks whether all are connected
@@ -232,7 +232,7 @@ async def _serve(scenario: Scenario, options: argparse.Namespace) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m clients.process", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m brokerbed.clients.process", description=__doc__)
     parser.add_argument("scenario", type=Path, help="the file")
     parser.add_argument("--point", type=int, default=0, help="of its sweep")
     parser.add_argument("--seed", type=int, required=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.log_record import MAGIC, NAMES_FILE, RECORDS_FILE, Log, name_line, route_line
+from brokerbed.log.record import MAGIC, NAMES_FILE, RECORDS_FILE, Log, name_line, route_line
 
 
 def append(folder: Path, life: int, log: Log) -> None:

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import mqtt5
 
-from broker.core.run import Run, notification
-from broker.values import Message, Published
+from brokerbed.broker.core.run import Run, notification
+from brokerbed.broker.values import Message, Published
 
 Packet = mqtt5.Packet | Run | Published
 FOREVER_S = 0xFFFF_FFFF

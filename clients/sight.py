@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from clients.workload import messages
-from orchestrator.scenario.format import Publisher
+from brokerbed.clients.workload import messages
+from brokerbed.scenario.format import Publisher
 
 
 @dataclass

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import mqtt5
 
-from broker.core.run import Run
-from broker.errors import MqttError
-from broker.mqtt import frames, v5
-from broker.values import Message, Published, topic_head
-from clients.alarm import Alarm
-from clients.session import Client, Packet
+from brokerbed.broker.core.run import Run
+from brokerbed.broker.errors import MqttError
+from brokerbed.broker.mqtt import frames, v5
+from brokerbed.broker.values import Message, Published, topic_head
+from brokerbed.clients.alarm import Alarm
+from brokerbed.clients.session import Client, Packet
 
 BACKOFF_S = 0.05  # before a client whose connection failed tries again
 PACKET_BYTES_MAX = 268_435_460

@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from broker.config import Demand
-from broker.log_record import RECORD, Log
-from clients.session import Clock
+from brokerbed.broker.config import Demand
+from brokerbed.clients.session import Clock
+from brokerbed.log.record import RECORD, Log
 
 CLASS = b"/class"  # stands for the publisher where there is no identity; the slash keeps it apart from every name
 PACK = RECORD.pack

@@ -20,16 +20,16 @@ import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from broker.values import Message
-from clients.session import FOREVER_S, WINDOW
-from clients.sockets import BACKOFF_S
+from brokerbed.broker.values import Message
+from brokerbed.clients.session import FOREVER_S, WINDOW
+from brokerbed.clients.sockets import BACKOFF_S
 
 WRITE_S_MAX = 1.0  # for publish() at QoS 0 to return; after that the packet was lost with its connection
 FLUSH_S_MAX = 0.1  # for what was published at QoS 0 to be written, before the connection is broken on purpose
 SILENT = logging.CRITICAL + 1  # the log of a run tells of lost connections; aiomqtt need not
 
 T = TypeVar("T")
-_LOGGER = logging.getLogger("clients.stock")
+_LOGGER = logging.getLogger("brokerbed.clients.stock")
 _LOGGER.setLevel(SILENT)
 
 

@@ -13,8 +13,8 @@ from itertools import accumulate, count
 from random import Random
 from typing import NamedTuple, Protocol
 
-from broker.laws import sampler
-from broker.values import NS_PER_S
+from brokerbed.broker.laws import sampler
+from brokerbed.broker.values import NS_PER_S
 
 
 class Law(Protocol):

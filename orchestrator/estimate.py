@@ -7,20 +7,23 @@ class subscriptions only (330 000), on the virtual ground with Python 3.11, took
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.predict import predict
-from broker.log_record import RECORD
-from broker.routing.filters import matches
-from orchestrator.scenario import Scenario
-from orchestrator.scenario.units import NS_PER_S, duration_text, size_text
+from brokerbed.log.record import RECORD
+from brokerbed.metrics import Expectation
+from brokerbed.scenario import Scenario
+from brokerbed.scenario.units import NS_PER_S, duration_text, size_text
+from brokerbed.topics import matches
 
 LONG_S = 600.0  # a run that takes longer is announced
 ROW_S = 20e-6  # of CPU on the virtual ground, from the event to Parquet
-ROW_BYTES = 16  # in Parquet; while the run goes on it is a record of broker/log_record.py
+ROW_BYTES = 16  # in Parquet; while the run goes on it is a record of brokerbed/log/record.py
 SAMPLES_MAX = 20  # points of a sweep whose rows are computed: a prediction of a large tree can take a second
+
+
+Predict = Callable[[Scenario, bool], Expectation]  # with or without the rows per broker, link and stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +33,10 @@ class Estimate:
     rows_at_once: float  # of runs that are under way at the same time
 
 
-def estimate(scenarios: Sequence[Scenario], is_virtual: bool) -> Estimate:
+def estimate(scenarios: Sequence[Scenario], is_virtual: bool, predict: Predict) -> Estimate:
     """Of all these runs: one after the other in real time, or on all cores in virtual time."""
     sample = scenarios[:: -(-len(scenarios) // SAMPLES_MAX)]
-    rows = sum(rows_per_s(it) * model_s(it) for it in sample) * len(scenarios) / len(sample)
+    rows = sum(rows_per_s(it, predict(it, False)) * model_s(it) for it in sample) * len(scenarios) / len(sample)
     at_once = min(len(scenarios), os.cpu_count() or 1) if is_virtual else 1
     wall_s = rows * ROW_S / at_once if is_virtual else sum(model_s(it) / it.clock.speedup for it in scenarios)
     return Estimate(wall_s, rows, rows * at_once / len(scenarios))
@@ -43,9 +46,9 @@ def model_s(scenario: Scenario) -> float:
     return (scenario.clock.warmup + scenario.clock.measure) / NS_PER_S
 
 
-def rows_per_s(scenario: Scenario) -> float:
+def rows_per_s(scenario: Scenario, expected: Expectation) -> float:
     """Expected rows of the message log per second of model time, as if rates were spread evenly over the classes."""
-    predicted = {row.metric: row.predicted for row in predict(scenario, detail=False).rows if not row.labels}
+    predicted = {row.metric: row.predicted for row in expected.rows if not row.labels}
     published_per_s = _published_per_s(scenario)
     by_peers_per_s = scenario.copies * sum(it.rate for it in scenario.publishers)
     all_per_s = published_per_s + by_peers_per_s

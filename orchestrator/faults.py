@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
 
-from broker.config import Demand
-from broker.laws import sampler
-from broker.log_record import Kind, Log
-from broker.values import NS_PER_S
-from clients.session import Clock
-from clients.workload import stream
-from orchestrator.scenario.format import Fault, Peer
-from orchestrator.scenario.model import Scenario
+from brokerbed.broker.config import Demand
+from brokerbed.broker.laws import sampler
+from brokerbed.broker.values import NS_PER_S
+from brokerbed.clients.session import Clock
+from brokerbed.clients.workload import stream
+from brokerbed.log.record import Kind, Log
+from brokerbed.scenario.format import Fault, Peer
+from brokerbed.scenario.model import Scenario
 
 PROBE_NS = 1_000_000  # of model time between two looks whether a fault has taken effect, or is over
 PROBE_NS_MAX, PROBES_MIN = 120 * NS_PER_S, 6000  # how long a probe looks, and how often at least

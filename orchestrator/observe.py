@@ -5,30 +5,31 @@ the model times clock.speedup. Delays are not among them, as nothing that Promet
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from math import isnan
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from analysis.predict import Prediction, predict
-from orchestrator import targets
-from orchestrator.grounds.base import Announce, Played
-from orchestrator.scenario import Scenario
-from orchestrator.scenario.units import NS_PER_S
+from brokerbed.metrics import Expectation
+from brokerbed.orchestrator import targets
+from brokerbed.orchestrator.grounds.base import Announce, Played
+from brokerbed.scenario import Scenario
+from brokerbed.scenario.units import NS_PER_S
 
 LOOPBACK = "127.0.0.1"
 
 
 @contextmanager
-def observed(scenario: Scenario, ground: str, root: Path, folder: Path, played: Played) -> Iterator[Announce]:
+def observed(
+    scenario: Scenario, expected: Expectation | None, ground: str, root: Path, folder: Path, played: Played
+) -> Iterator[Announce]:
     """The run in `folder`, below the run directory `root`, can be watched while this lasts."""
     targets.clean()
     registry = CollectorRegistry()
-    registry.register(RunCollector(scenario, played))
+    registry.register(RunCollector(scenario, expected, played))
     server, thread = start_http_server(0, LOOPBACK, registry)
     run = "/".join([root.absolute().name, *folder.relative_to(root).parts])
     labels = {"run": run, "scenario": scenario.name, "ground": ground}
@@ -43,10 +44,12 @@ def observed(scenario: Scenario, ground: str, root: Path, folder: Path, played: 
 
 
 class RunCollector(Collector):
-    def __init__(self, scenario: Scenario, played: Played) -> None:
+    def __init__(self, scenario: Scenario, expected: Expectation | None, played: Played) -> None:
         self._clock = scenario.clock
         self._played = played
-        self._predicted = [*predicted(predict(scenario))]  # it does not change while the run goes on
+        self._predicted = (
+            [] if expected is None else [*predicted(expected, scenario.clock.speedup)]
+        )  # it does not change while the run goes on
 
     def collect(self) -> Iterator[Metric]:
         speedup, warmup, measure = self._clock.speedup, self._clock.warmup, self._clock.measure
@@ -63,14 +66,13 @@ class RunCollector(Collector):
         yield from self._predicted
 
 
-def predicted(prediction: Prediction) -> Iterator[Metric]:
+def predicted(expected: Expectation, speedup: float) -> Iterator[Metric]:
     """What theory has no value for is left out."""
-    speedup = prediction.scenario.clock.speedup
     rates = GaugeMetricFamily(
         "brokerbed_predicted_messages_per_second", "over links, in wall time", labels=["metric", "link"]
     )
     entries = GaugeMetricFamily("brokerbed_predicted_entries", "of routing tables", labels=["metric", "broker"])
-    for row in prediction.rows:
+    for row in expected.rows:
         if row.predicted is None:
             continue
         if row.metric.startswith("rate."):
@@ -78,24 +80,6 @@ def predicted(prediction: Prediction) -> Iterator[Metric]:
         elif row.metric.startswith("table."):
             entries.add_metric([row.metric, row.labels.get("broker", "")], row.predicted)
     waiting = GaugeMetricFamily("brokerbed_predicted_queue_messages", "waiting for clients", labels=["broker"])
-    for broker, value in _waiting(prediction).items():
+    for broker, value in expected.waiting_messages().items():
         waiting.add_metric([broker], value)
     yield from (rates, entries, waiting)
-
-
-def _waiting(prediction: Prediction) -> Mapping[str, float]:
-    """How many messages wait at a broker for its subscribers on average: by Little's law rate x time, of every copy.
-
-    Brokers with a subscriber of whom theory does not know it are left out.
-    """
-    sessions = {it.at: it for way in prediction.ways for it in way.queues if it.stage == "session"}
-    found: dict[str, float] = {}
-    unknown = set[str]()
-    for subscriber in prediction.scenario.subscribers:
-        session = sessions.get(subscriber.id)
-        if session is None or isnan(session.response_s):
-            unknown.add(subscriber.broker)
-            continue
-        waiting = session.rate_per_s * session.response_s * prediction.scenario.copies
-        found[subscriber.broker] = found.get(subscriber.broker, 0.0) + waiting
-    return {broker: value for broker, value in found.items() if broker not in unknown}

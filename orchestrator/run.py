@@ -14,19 +14,18 @@ from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
-from analysis.errors import SparkError
-from analysis.log_reader import LogError, ModelTime, write_parquet
-from analysis.predict import predict
-from broker.log_record import CLIENTS, RECORDS_FILE
-from broker.runtime.store import FILE as STORE_FILE
-from orchestrator import run_directory, run_request
-from orchestrator.estimate import announcement, estimate
-from orchestrator.grounds.base import Announce, Ground, GroundError, Place, Played, Progress, Tell
-from orchestrator.grounds.local import LocalGround
-from orchestrator.grounds.real import Watcher
-from orchestrator.grounds.virtual import VirtualGround
-from orchestrator.scenario import Experiment, Scenario
-from orchestrator.workers import ended_by_signals, on_signal, run_on_all_cores
+from brokerbed.broker.runtime.store import FILE as STORE_FILE
+from brokerbed.log.reader import LogError, ModelTime, write_parquet
+from brokerbed.log.record import CLIENTS, RECORDS_FILE
+from brokerbed.metrics import Expectation
+from brokerbed.orchestrator import run_directory, run_request
+from brokerbed.orchestrator.estimate import Predict, announcement, estimate
+from brokerbed.orchestrator.grounds.base import Announce, Ground, GroundError, Place, Played, Progress, Tell
+from brokerbed.orchestrator.grounds.local import LocalGround
+from brokerbed.orchestrator.grounds.real import Watcher
+from brokerbed.orchestrator.grounds.virtual import VirtualGround
+from brokerbed.orchestrator.workers import ended_by_signals, on_signal, run_on_all_cores
+from brokerbed.scenario import Experiment, Scenario
 
 VIRTUAL, LOCAL, DOCKER = "virtual", "local", "docker"
 
@@ -54,18 +53,18 @@ class Task:
 
 def ground_of(name: str, engines: Sequence[str] = (), watcher: Watcher | None = None) -> Ground:
     if name == DOCKER:
-        from orchestrator.grounds.docker import DockerGround  # its SDK takes a while to import
+        from brokerbed.orchestrator.grounds.docker import DockerGround  # its SDK takes a while to import
 
         return DockerGround(engines, watcher)
     return LocalGround(watcher) if name == LOCAL else VirtualGround()
 
 
-def _watcher_of(task: Task, tell: Tell) -> Watcher | None:
+def _watcher_of(task: Task, tell: Tell, expected: Expectation | None) -> Watcher | None:
     if task.live is None:
         return None
-    from orchestrator.live.server import live_page  # aiohttp takes a while to import
+    from brokerbed.orchestrator.live.server import live_page  # aiohttp takes a while to import
 
-    rows = predict(task.scenario, detail=False).rows
+    rows = () if expected is None else expected.rows
     predicted = {(row.metric, *row.labels.values()): row.predicted for row in rows if row.is_headline}
     return partial(live_page, predicted=predicted, host=task.live[0], port=task.live[1], tell=tell)
 
@@ -94,8 +93,12 @@ def run(
     tell: Tell = lambda _: None,
     engines: Sequence[str] = (),
     live: tuple[str, int] | None = None,
+    predict: Predict | None = None,
 ) -> Path:
-    """The run directory. Each point is run with `seeds` seeds, beginning with `seed` or the scenario's own."""
+    """The run directory. Each point is run with `seeds` seeds, beginning with `seed` or the scenario's own.
+
+    With `predict`, long runs are announced, and predictions are shown while a run goes on.
+    """
     points = [replace(point, seed=point.seed if seed is None else seed) for point in experiment.points]
     for point in points:
         ground_of(ground, engines).check(point)
@@ -110,12 +113,14 @@ def run(
             for task in _tasks(experiment, ground, points, seeds, folder)
         ]
         left = [task.scenario for task in tasks if not run_directory.is_finished(task.folder)]
-        if left and spread is None and (line := announcement(estimate(left, ground == VIRTUAL), folder)) is not None:
-            tell(line)
+        if left and spread is None and predict is not None:
+            line = announcement(estimate(left, ground == VIRTUAL, predict), folder)
+            if line is not None:
+                tell(line)
         if len(tasks) == 1:
-            run_task(tasks[0], progress, tell)
+            run_task(tasks[0], progress, tell, predict)
         else:
-            _run_all(tasks, ground, progress, spread, tell)
+            _run_all(tasks, ground, progress, spread, tell, predict)
             run_directory.describe_all(folder, points[0], ground, len(experiment.points), seeds)
     return folder
 
@@ -158,7 +163,9 @@ def _interrupted_directory(
     return None
 
 
-def _run_all(tasks: list[Task], ground: str, progress: Progress, spread: Spread | None, tell: Tell) -> None:
+def _run_all(
+    tasks: list[Task], ground: str, progress: Progress, spread: Spread | None, tell: Tell, predict: Predict | None
+) -> None:
     """All that are not done yet."""
     left = [task for task in tasks if not run_directory.is_finished(task.folder)]
     if any(task.folder.exists() for task in tasks):
@@ -171,7 +178,7 @@ def _run_all(tasks: list[Task], ground: str, progress: Progress, spread: Spread 
     elif ground == VIRTUAL:
         run_on_all_cores(left, run_task, len(tasks) - len(left), progress)
     else:
-        _run_in_turn(left, len(tasks), progress, tell)
+        _run_in_turn(left, len(tasks), progress, tell, predict)
 
 
 @contextmanager
@@ -199,9 +206,10 @@ def _await_all(tasks: list[Task]) -> None:
     end = time.monotonic() + SEEN_S_MAX
     while left := [task for task in tasks if not run_directory.is_finished(task.folder)]:
         if time.monotonic() > end:
-            raise SparkError(
+            raise GroundError(
                 f"{left[0].folder.absolute()}: the workers did this run, and it is not here: run directories (--out)"
-                " must be on storage that all machines see under the same path"
+                " must be on storage that all machines see under the same path",
+                is_missing=True,
             )
         time.sleep(WATCH_S)
 
@@ -216,18 +224,23 @@ def _tasks(experiment: Experiment, ground: str, points: list[Scenario], seeds: i
     return tasks
 
 
-def _run_in_turn(tasks: list[Task], total: int, progress: Progress, tell: Tell) -> None:
+def _run_in_turn(tasks: list[Task], total: int, progress: Progress, tell: Tell, predict: Predict | None) -> None:
     """Real processes have the machine for themselves."""
     for done, task in enumerate(tasks, total - len(tasks)):
-        run_task(task, lambda part, done=done: progress((done + part) / total), tell)  # type: ignore[misc]
+        run_task(task, lambda part, done=done: progress((done + part) / total), tell, predict)  # type: ignore[misc]
 
 
-def run_task(task: Task, progress: Progress = lambda _: None, tell: Tell = lambda _: None) -> None:
+def run_task(
+    task: Task,
+    progress: Progress = lambda _: None,
+    tell: Tell = lambda _: None,
+    predict: Predict | None = None,
+) -> None:
     with run_request.worked_in(task.file.parent), _os_errors_reported(task.folder):
-        _run_task(task, progress, tell)
+        _run_task(task, progress, tell, predict)
 
 
-def _run_task(task: Task, progress: Progress, tell: Tell) -> None:
+def _run_task(task: Task, progress: Progress, tell: Tell, predict: Predict | None) -> None:
     scenario, folder = task.scenario, task.folder
     for part in ("log", "raw"):  # of a run that was interrupted or killed
         shutil.rmtree(folder / part, ignore_errors=True)
@@ -235,8 +248,9 @@ def _run_task(task: Task, progress: Progress, tell: Tell) -> None:
     started, begun = time.time(), time.monotonic()
     run_directory.describe(folder, scenario, task.ground, started)
     raw = folder / "raw"
-    ground = ground_of(task.ground, task.engines, _watcher_of(task, tell))
-    with on_signal(ground.stop), _observed(task, ground.played) as announce:
+    expected = None if predict is None or task.ground == VIRTUAL else predict(scenario, True)
+    ground = ground_of(task.ground, task.engines, _watcher_of(task, tell, expected))
+    with on_signal(ground.stop), _observed(task, expected, ground.played) as announce:
         collect = partial(_collect, raw, folder / "log", ground.played, scenario.clock.speedup)
         try:
             ground.play(scenario, Place(task.file, task.point, raw, announce), progress)
@@ -250,13 +264,13 @@ def _run_task(task: Task, progress: Progress, tell: Tell) -> None:
     run_directory.describe(folder, scenario, task.ground, started, time.monotonic() - begun, ground.played)
 
 
-def _observed(task: Task, played: Played) -> "AbstractContextManager[Announce]":
+def _observed(task: Task, expected: Expectation | None, played: Played) -> "AbstractContextManager[Announce]":
     """Prometheus can see it while it runs, if it runs in real time."""
     if task.ground == VIRTUAL:
         return nullcontext(lambda _: None)
-    from orchestrator.observe import observed  # which workers of a cluster need not have
+    from brokerbed.orchestrator.observe import observed  # which workers of a cluster need not have
 
-    return observed(task.scenario, task.ground, task.file.parent, task.folder, played)
+    return observed(task.scenario, expected, task.ground, task.file.parent, task.folder, played)
 
 
 def _collect(raw: Path, dataset: Path, played: Played, speedup: float) -> None:

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from broker.values import NS_PER_S
-from orchestrator.grounds.base import Played
-from orchestrator.scenario import Scenario
-from orchestrator.topology import Tree
+from brokerbed.broker.values import NS_PER_S
+from brokerbed.orchestrator.grounds.base import Played
+from brokerbed.scenario import Scenario
+from brokerbed.scenario.topology import Tree
 
 PACKAGES = ("mqtt5", "numpy", "pyarrow", "pyspark", "uvloop")  # that a run and its figures may depend on
 

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 
-from orchestrator.run_directory import commit, plain
-from orchestrator.scenario import Scenario
+from brokerbed.orchestrator.run_directory import commit, plain
+from brokerbed.scenario import Scenario
 
 FILE = "request.json"
 SCENARIO_FILE = "scenario.yaml"

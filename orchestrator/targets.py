@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.grounds import journal
+from brokerbed.orchestrator.grounds import journal
 
 FILE = "targets.json"
 FOLDER_VARIABLE = "BROKERBED_TARGETS"

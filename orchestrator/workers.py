@@ -9,7 +9,7 @@ from multiprocessing import active_children, get_context
 from threading import Event
 from typing import TypeVar
 
-from orchestrator.grounds.base import Progress
+from brokerbed.orchestrator.grounds.base import Progress
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WORKERS_S = 0.2  # between two looks whether Ctrl-C was pressed

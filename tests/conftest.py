@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from orchestrator.scenario import Experiment, load
+from brokerbed.scenario import Experiment, load
 from tests.needs import require
 
 settings.register_profile(

@@ -7,11 +7,11 @@ from typing import Any
 
 import mqtt5
 
-from broker.config import BrokerConfig
-from broker.core.broker import Broker
-from broker.core.connection import Connection
-from broker.core.timers import SetTimer
-from broker.log_record import Log
+from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.core.connection import Connection
+from brokerbed.broker.core.timers import SetTimer
+from brokerbed.log.record import Log
 
 NS_PER_S = 1_000_000_000
 FOREVER_S = 0xFFFF_FFFF

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.core import persist
-from broker.core.broker import Broker
-from broker.core.connection import Connection
-from broker.core.restore import restore
-from broker.core.store import MemoryStore
-from broker.log_record import FIELDS, RECORD, Kind, Log
+from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.core import persist
+from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.core.connection import Connection
+from brokerbed.broker.core.restore import restore
+from brokerbed.broker.core.store import MemoryStore
+from brokerbed.log.record import FIELDS, RECORD, Kind, Log
 from tests.core_client import NS_PER_S, Client
 
 Crashes = frozenset[tuple[int, str]]  # number of the commit, and "before" or "after" it

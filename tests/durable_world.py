@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.core import persist
-from broker.core.broker import Broker
-from broker.core.restore import NUMBER, restore
-from broker.core.store import MemoryStore
+from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.core import persist
+from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.core.restore import NUMBER, restore
+from brokerbed.broker.core.store import MemoryStore
 from tests.core_client import Client, World
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from orchestrator import java
+from brokerbed.analysis import java
 
 PACKAGES = {  # a program, and the Debian packages of which the first that exists is installed
     "make": ("make",),
@@ -98,8 +98,8 @@ def _docker() -> str | None:
     """An engine is of use only if there is an image for it. That is known for certain when the image has been made."""
     import docker
 
-    from orchestrator.grounds import image
-    from orchestrator.grounds.base import GroundError
+    from brokerbed.orchestrator.grounds import image
+    from brokerbed.orchestrator.grounds.base import GroundError
 
     reason = reason_lacking("engine")
     if reason or os.environ.get("BROKERBED_REQUIRE_DOCKER") == "1":

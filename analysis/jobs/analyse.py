@@ -11,22 +11,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis import series
-from analysis.assumptions import Assumption
-from analysis.faults import Fault
-from analysis.jobs.audit import audit
-from analysis.jobs.frames import Frames
-from analysis.jobs.judge import Invariant, judge
-from analysis.jobs.measure import Facts, Key, cells, measure
-from analysis.jobs.series import gather
-from analysis.jobs.session import Progress, session, with_tasks
-from analysis.measured import unseen_rate
-from analysis.predict import Prediction, Row, predict
-from analysis.report.figures import quantity
-from analysis.runs import Finished, Run
-from analysis.verdicts import AGREES, Compared, Measured, compare
-from analysis.windows import compared_ns
-from orchestrator.scenario.units import NS_PER_S
+from brokerbed.analysis import series
+from brokerbed.analysis.assumptions import Assumption
+from brokerbed.analysis.faults import Fault
+from brokerbed.analysis.jobs.audit import audit
+from brokerbed.analysis.jobs.frames import Frames
+from brokerbed.analysis.jobs.judge import Invariant, judge
+from brokerbed.analysis.jobs.measure import Facts, Key, cells, measure
+from brokerbed.analysis.jobs.series import gather
+from brokerbed.analysis.jobs.session import Progress, session, with_tasks
+from brokerbed.analysis.measured import unseen_rate
+from brokerbed.analysis.predict import Prediction, predict
+from brokerbed.analysis.report.figures import quantity
+from brokerbed.analysis.runs import Finished, Run
+from brokerbed.analysis.verdicts import AGREES, Compared, Measured, compare
+from brokerbed.analysis.windows import compared_ns
+from brokerbed.metrics import Row
+from brokerbed.scenario.units import NS_PER_S
 
 PORTION_ROWS = 15_000_000  # of a sweep's points together: sorts of many runs at once fill the heap
 COLUMNS = (

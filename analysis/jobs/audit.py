@@ -7,7 +7,7 @@ import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from analysis.assumptions import (
+from brokerbed.analysis.assumptions import (
     Assumption,
     are_exponential,
     are_poisson,
@@ -15,14 +15,14 @@ from analysis.assumptions import (
     judged_together,
     keep_rates,
 )
-from analysis.estimates import Numbers, independent
-from analysis.jobs.frames import BINS, bin_ns_of
-from analysis.jobs.measure import Facts
-from analysis.runs import Run
-from analysis.transforms import arrivals
-from analysis.windows import BATCHES, NOT_COMPARED, Interval
-from orchestrator.scenario import Scenario
-from orchestrator.scenario.units import NS_PER_S
+from brokerbed.analysis.estimates import Numbers, independent
+from brokerbed.analysis.jobs.frames import BINS, bin_ns_of
+from brokerbed.analysis.jobs.measure import Facts
+from brokerbed.analysis.runs import Run
+from brokerbed.analysis.transforms import arrivals
+from brokerbed.analysis.windows import BATCHES, NOT_COMPARED, Interval
+from brokerbed.scenario import Scenario
+from brokerbed.scenario.units import NS_PER_S
 
 POISSON = {
     arrivals.PUBLICATIONS: "publications are Poisson",

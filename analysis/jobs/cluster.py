@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from analysis.errors import MasterError, SparkError
+from brokerbed.analysis.errors import MasterError, SparkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

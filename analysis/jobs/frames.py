@@ -13,11 +13,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from analysis.runs import STORED, Finished, Run
-from analysis.windows import BATCHES, Interval, compared_ns
-from broker.log_record import CLIENTS
-from orchestrator.scenario import Scenario, class_topic, is_wildcard, matches
-from orchestrator.scenario.units import NS_PER_S
+from brokerbed.analysis.runs import STORED, Finished, Run
+from brokerbed.analysis.windows import BATCHES, Interval, compared_ns
+from brokerbed.log.record import CLIENTS
+from brokerbed.scenario import Scenario, class_topic, is_wildcard, matches
+from brokerbed.scenario.units import NS_PER_S
 
 BINS = 128  # per run: moments find their interval by a look at one of these
 DDL = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "string": "string", "bool": "boolean"}

@@ -8,9 +8,9 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from analysis import checks
-from analysis.jobs.measure import Facts
-from analysis.transforms import balance, entries, order
+from brokerbed.analysis import checks
+from brokerbed.analysis.jobs.measure import Facts
+from brokerbed.analysis.transforms import balance, entries, order
 
 OFFENDERS_MAX = 5  # told of each invariant
 

@@ -8,18 +8,18 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from analysis.faults import RESYNC_NS, Fault, Life, Mark, faults_of, restarts_of
-from analysis.jobs.frames import Frames
-from analysis.measured import measured_by_count, measured_by_time
-from analysis.transforms import delays, fates
-from analysis.transforms.faults import aftermath, marks
-from analysis.transforms.links import link_cells
-from analysis.transforms.passages import passages
-from analysis.transforms.tables import table_cells, table_changes
-from analysis.verdicts import Measured
-from analysis.windows import BATCHES, Interval, compared_ns, intervals
-from orchestrator.scenario import Scenario
-from orchestrator.scenario.units import NS_PER_S
+from brokerbed.analysis.faults import RESYNC_NS, Fault, Life, Mark, faults_of, restarts_of
+from brokerbed.analysis.jobs.frames import Frames
+from brokerbed.analysis.measured import measured_by_count, measured_by_time
+from brokerbed.analysis.transforms import delays, fates
+from brokerbed.analysis.transforms.faults import aftermath, marks
+from brokerbed.analysis.transforms.links import link_cells
+from brokerbed.analysis.transforms.passages import passages
+from brokerbed.analysis.transforms.tables import table_cells, table_changes
+from brokerbed.analysis.verdicts import Measured
+from brokerbed.analysis.windows import BATCHES, Interval, compared_ns, intervals
+from brokerbed.scenario import Scenario
+from brokerbed.scenario.units import NS_PER_S
 
 Key = tuple[int, str, tuple[str, ...]]  # point, metric, values of its labels
 

@@ -8,15 +8,15 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from analysis.chosen import chosen_peers, chosen_points, chosen_ways
-from analysis.jobs.frames import BINS, bin_ns_of
-from analysis.jobs.measure import Facts
-from analysis.runs import Run
-from analysis.series import Sample, connected, longer_than
-from analysis.transforms import series
-from analysis.transforms.delays import peer_spans
-from analysis.windows import NOT_COMPARED
-from orchestrator.scenario.units import NS_PER_S
+from brokerbed.analysis.jobs.frames import BINS, bin_ns_of
+from brokerbed.analysis.jobs.measure import Facts
+from brokerbed.analysis.runs import Run
+from brokerbed.analysis.series import Sample, connected, longer_than
+from brokerbed.analysis.transforms import series
+from brokerbed.analysis.transforms.delays import peer_spans
+from brokerbed.analysis.windows import NOT_COMPARED
+from brokerbed.scenario.sampling import chosen_peers, chosen_points, chosen_ways
+from brokerbed.scenario.units import NS_PER_S
 
 KINDS = ("published", "notifications", "delivered", "control", "resynchronised", "dropped")
 Rows = dict[tuple[int, str], dict[str, list[Any]]]  # by run and what it is: name -> (key, value)

@@ -18,9 +18,9 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from analysis.errors import SparkError
-from analysis.jobs.cluster import await_executors, check_master, is_local, prepare
-from orchestrator.java import need_java
+from brokerbed.analysis.errors import SparkError
+from brokerbed.analysis.java import need_java
+from brokerbed.analysis.jobs.cluster import await_executors, check_master, is_local, prepare
 
 LOCAL = "local[*]"
 DRIVER_MEMORY = "2g"  # of the Java heap; sorts and joins that do not fit spill to disk

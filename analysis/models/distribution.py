@@ -19,8 +19,8 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.models.intermittent import Centre
-from orchestrator.topology import Floats
+from brokerbed.analysis.models.intermittent import Centre
+from brokerbed.scenario.topology import Floats
 
 Complexes = NDArray[np.complex128]
 Transform = Callable[[Complexes], Complexes]

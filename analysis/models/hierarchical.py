@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from orchestrator.topology import Floats, Tree
+from brokerbed.scenario.topology import Floats, Tree
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.topology import Floats
+from brokerbed.scenario.topology import Floats
 
 Number = float | Floats
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from analysis.report.data import is_analysed, read
-from analysis.report.page import page
+from brokerbed.analysis.report.data import is_analysed, read
+from brokerbed.analysis.report.page import page
 
 __all__ = ["is_analysed", "write"]
 

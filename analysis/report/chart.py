@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
-from analysis.report.fitting import LETTER_PX, apart, fitting, shortened
-from analysis.report.markup import Html, joined, short, tag
-from analysis.report.scales import Scale, on_axis, scale
+from brokerbed.analysis.report.fitting import LETTER_PX, apart, fitting, shortened
+from brokerbed.analysis.report.markup import Html, joined, short, tag
+from brokerbed.analysis.report.scales import Scale, on_axis, scale
 
 WIDTH, HEIGHT = 570.0, 350.0
 LEFT, RIGHT, TOP, BOTTOM = 84.0, 34.0, 14.0, 48.0

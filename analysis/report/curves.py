@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.predict import predict
-from analysis.report.data import Point
-from analysis.report.figures import SUBSCRIPTIONS, Axes, Between, axes_of, is_logarithmic
-from orchestrator.scenario import ScenarioError, load_at
-from orchestrator.scenario.units import NS_PER_S
+from brokerbed.analysis.predict import predict
+from brokerbed.analysis.report.data import Point
+from brokerbed.analysis.report.figures import SUBSCRIPTIONS, Axes, Between, axes_of, is_logarithmic
+from brokerbed.scenario import ScenarioError, load_at
+from brokerbed.scenario.units import NS_PER_S
 
 PREDICTIONS_MAX = 280  # in all; each takes some milliseconds
 STEPS_MIN, STEPS_MAX = 8, 48  # values of one curve

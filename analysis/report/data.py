@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis import series
-from analysis.chosen import chosen_points
-from analysis.errors import RunError
-from analysis.predict import HEADLINE_PER_WAY
-from analysis.runs import described, experiment_of, place_of, seeds_in, summary_of
-from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE, LABELS
-from orchestrator.scenario import Experiment, Scenario
+from brokerbed.analysis import series
+from brokerbed.analysis.errors import RunError
+from brokerbed.analysis.runs import described, experiment_of, place_of, seeds_in, summary_of
+from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE, LABELS
+from brokerbed.metrics import HEADLINE_PER_PAIR
+from brokerbed.scenario import Experiment, Scenario
+from brokerbed.scenario.sampling import chosen_points
 
 Pairs = list[tuple[float, float]]
 
@@ -36,7 +36,7 @@ class Row:
 
     @property
     def is_headline(self) -> bool:
-        return not self.labels or self.metric in HEADLINE_PER_WAY
+        return not self.labels or self.metric in HEADLINE_PER_PAIR
 
     @property
     def of(self) -> str:

@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-from analysis.report.chart import STYLES, Chart, Curve, Dot
-from analysis.report.data import Point, Row
-from analysis.report.scales import number
-from analysis.verdicts import DIFFERS
-from orchestrator.scenario.units import NS_PER_S, parse_duration_ns, parse_rate_per_s
+from brokerbed.analysis.report.chart import STYLES, Chart, Curve, Dot
+from brokerbed.analysis.report.data import Point, Row
+from brokerbed.analysis.report.scales import number
+from brokerbed.analysis.verdicts import DIFFERS
+from brokerbed.scenario.units import NS_PER_S, parse_duration_ns, parse_rate_per_s
 
 CHARTS_MAX = 16
 LOGARITHMIC_FROM = 1000  # from the least to the largest value

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from itertools import pairwise
 
-from analysis.report.markup import Html, tag
+from brokerbed.analysis.report.markup import Html, tag
 
 NARROW = 360.0  # a column on a telephone
 LETTER_PX = 7.6  # as wide as letters of the pictures are, in wide typefaces

@@ -1,11 +1,11 @@
 """How far each headline row is from its prediction, in one picture: intervals beside the tolerance. Pure."""
 
-from analysis.report.chart import mark
-from analysis.report.data import Point, Row
-from analysis.report.fitting import NARROW, fitting, shortened
-from analysis.report.markup import Html, short, tag
-from analysis.report.scales import TICKS, Scale, linear_ticks, number
-from analysis.verdicts import AGREES, DIFFERS
+from brokerbed.analysis.report.chart import mark
+from brokerbed.analysis.report.data import Point, Row
+from brokerbed.analysis.report.fitting import NARROW, fitting, shortened
+from brokerbed.analysis.report.markup import Html, short, tag
+from brokerbed.analysis.report.scales import TICKS, Scale, linear_ticks, number
+from brokerbed.analysis.verdicts import AGREES, DIFFERS
 
 WIDTH, LEFT, EDGE, TOP, LINE = 960.0, 290.0, 24.0, 12.0, 26.0
 NARROW_LINE = 42.0  # the name stands above the interval

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from analysis.report.scales import number
-from orchestrator.scenario import Law, Publisher, Scenario, Subscriber
+from brokerbed.analysis.report.scales import number
+from brokerbed.scenario import Law, Publisher, Scenario, Subscriber
 
 
 def told(law: Law) -> str:

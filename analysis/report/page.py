@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from analysis.assumptions import doubts
-from analysis.report import figures, laws, parts
-from analysis.report.chart import draw as draw_chart
-from analysis.report.curves import between
-from analysis.report.data import Point, Report
-from analysis.report.markup import Html, joined, tag
-from analysis.report.scales import number
-from analysis.report.tables import COMPARED, SIGNS, Cell, compared, figure, plain, table, times
-from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
-from orchestrator.scenario.units import NS_PER_S
+from brokerbed.analysis.assumptions import doubts
+from brokerbed.analysis.report import figures, laws, parts
+from brokerbed.analysis.report.chart import draw as draw_chart
+from brokerbed.analysis.report.curves import between
+from brokerbed.analysis.report.data import Point, Report
+from brokerbed.analysis.report.markup import Html, joined, tag
+from brokerbed.analysis.report.scales import number
+from brokerbed.analysis.report.tables import COMPARED, SIGNS, Cell, compared, figure, plain, table, times
+from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
+from brokerbed.scenario.units import NS_PER_S
 
 HERE = Path(__file__).parent
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"

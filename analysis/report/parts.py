@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from analysis.report import forest, tails, timeline, tree
-from analysis.report.data import Point, Row
-from analysis.report.markup import Html, joined, tag
-from analysis.report.tables import COMPARED, Cell, compared, figure, table, verdict
-from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
+from brokerbed.analysis.report import forest, tails, timeline, tree
+from brokerbed.analysis.report.data import Point, Row
+from brokerbed.analysis.report.markup import Html, joined, tag
+from brokerbed.analysis.report.tables import COMPARED, Cell, compared, figure, table, verdict
+from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
 
 
 def comparison(point: Point) -> Html:

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from analysis.report.data import Row
-from analysis.report.markup import Html, breakable, tag
-from analysis.report.scales import number
-from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
+from brokerbed.analysis.report.data import Row
+from brokerbed.analysis.report.markup import Html, breakable, tag
+from brokerbed.analysis.report.scales import number
+from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
 
 FILTERED_FROM = 12  # rows; fewer are seen at a glance
 LONG_FROM = 40  # rows; such a table scrolls in a box of its own

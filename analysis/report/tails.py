@@ -7,14 +7,14 @@ from math import isnan, log
 
 import numpy as np
 
-from analysis.delays import Way
-from analysis.models.distribution import share_longer
-from analysis.predict import predict
-from analysis.report.chart import STYLES, Chart, Curve, Dot
-from analysis.report.chart import draw as draw_chart
-from analysis.report.data import Pairs, Point
-from analysis.report.markup import Html, tag
-from analysis.report.scales import number
+from brokerbed.analysis.delays import Way
+from brokerbed.analysis.models.distribution import share_longer
+from brokerbed.analysis.predict import predict
+from brokerbed.analysis.report.chart import STYLES, Chart, Curve, Dot
+from brokerbed.analysis.report.chart import draw as draw_chart
+from brokerbed.analysis.report.data import Pairs, Point
+from brokerbed.analysis.report.markup import Html, tag
+from brokerbed.analysis.report.scales import number
 
 CURVES_MAX = 7  # in one chart
 STEPS = 120  # places of a predicted curve

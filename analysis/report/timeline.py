@@ -2,12 +2,12 @@
 
 from math import isfinite
 
-from analysis.report.chart import path
-from analysis.report.data import Pairs, Point
-from analysis.report.fitting import GAP_PX, LETTER_PX, NARROW, apart, fitting, shortened
-from analysis.report.markup import Html, tag
-from analysis.report.scales import Scale, linear_ticks, on_axis, scale
-from orchestrator.scenario.units import NS_PER_S
+from brokerbed.analysis.report.chart import path
+from brokerbed.analysis.report.data import Pairs, Point
+from brokerbed.analysis.report.fitting import GAP_PX, LETTER_PX, NARROW, apart, fitting, shortened
+from brokerbed.analysis.report.markup import Html, tag
+from brokerbed.analysis.report.scales import Scale, linear_ticks, on_axis, scale
+from brokerbed.scenario.units import NS_PER_S
 
 WIDTH, LEFT, RIGHT = 960.0, 96.0, 16.0
 TOP, LANE = 10.0, 13.0  # above the panels: the names of faults, in as many lanes as they need

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from analysis.report.data import Point
-from analysis.report.fitting import fitting, shortened
-from analysis.report.markup import Html, joined, tag
-from analysis.report.scales import number
-from orchestrator.drawing import Layout, layout
-from orchestrator.topology import Tree
+from brokerbed.analysis.report.data import Point
+from brokerbed.analysis.report.fitting import fitting, shortened
+from brokerbed.analysis.report.markup import Html, joined, tag
+from brokerbed.analysis.report.scales import number
+from brokerbed.scenario.layout import Layout, layout
+from brokerbed.scenario.topology import Tree
 
 DRAWN_MAX = 1000  # brokers; of more nothing could be seen
 WIDTH, SMALL = 960.0, 560.0  # of a drawing alone, and of one among others

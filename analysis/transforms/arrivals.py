@@ -6,9 +6,9 @@ Each function gives rows (run, kind, at, bin, count): how many there were in eac
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from analysis.transforms.links import is_link
-from analysis.transforms.moments import bin_of, compared, within
-from broker.log_record import CLIENTS
+from brokerbed.analysis.transforms.links import is_link
+from brokerbed.analysis.transforms.moments import bin_of, compared, within
+from brokerbed.log.record import CLIENTS
 
 PUBLICATIONS, SUBSCRIPTIONS, MESSAGES, ON_PERIODS = "publications", "subscriptions", "messages", "on"
 QUANTILES = 10  # bins that a law fills equally

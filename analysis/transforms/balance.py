@@ -9,8 +9,8 @@ routed to it, but for what a link brought itself.
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from analysis.transforms.links import has_flag, is_link
-from broker.log_record import DUPLICATE, REPLAY, WAITED
+from brokerbed.analysis.transforms.links import has_flag, is_link
+from brokerbed.log.record import DUPLICATE, REPLAY, WAITED
 
 ROUTED = ("queued", "sent", "dropped")
 

@@ -8,9 +8,9 @@ each copy is a unit of its own, as copies do not load one another.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from analysis.transforms.moments import compared, within
-from analysis.transforms.passages import MESSAGE
-from orchestrator.scenario.units import NS_PER_S
+from brokerbed.analysis.transforms.moments import compared, within
+from brokerbed.analysis.transforms.passages import MESSAGE
+from brokerbed.scenario.units import NS_PER_S
 
 COPY_IN_TOPIC = r"^copy(\d+)/"
 

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from analysis.transforms.links import is_link
+from brokerbed.analysis.transforms.links import is_link
 
 
 def final_entries(moved: DataFrame, lives: DataFrame) -> DataFrame:

@@ -6,8 +6,8 @@ A message that did not arrive is looked for hop by hop: where it was seen last, 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from analysis.transforms.moments import compared, within
-from broker.log_record import Reason
+from brokerbed.analysis.transforms.moments import compared, within
+from brokerbed.log.record import Reason
 
 WAITING, DROPPED, GONE, LOST = "waiting", "dropped", "gone", "lost"
 PAIR = ("run", "publisher", "subscriber", "number")

@@ -3,10 +3,10 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from analysis.transforms.delays import COPY_IN_TOPIC
-from analysis.transforms.links import has_flag, is_link
-from analysis.transforms.passages import MESSAGE
-from broker.log_record import WAITED
+from brokerbed.analysis.transforms.delays import COPY_IN_TOPIC
+from brokerbed.analysis.transforms.links import has_flag, is_link
+from brokerbed.analysis.transforms.passages import MESSAGE
+from brokerbed.log.record import WAITED
 
 MARKS = ("started", "fault", "fault_confirmed", "healed", "heal_confirmed")
 STAY = ("run", "publisher", "client", "published_ns", "ended_ns", "through_ns")

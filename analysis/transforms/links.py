@@ -3,8 +3,8 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from analysis.transforms.moments import compared, within
-from broker.log_record import ADDITIONAL, DUPLICATE, REPLAY
+from brokerbed.analysis.transforms.moments import compared, within
+from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY
 
 CONTROL = ("link_subscribe", "link_unsubscribe", "link_refresh")
 

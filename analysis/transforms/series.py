@@ -1,15 +1,15 @@
 """Series for the report's pictures: counts over time, distributions of delays, who was connected when.
 
-Each function gives a bounded number of rows for the few runs that analysis/chosen.py picks.
+Each function gives a bounded number of rows for the few runs that brokerbed/scenario/sampling.py picks.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from analysis.transforms.links import CONTROL, has_flag, is_link
-from analysis.transforms.moments import bin_of, compared, within
-from broker.log_record import DUPLICATE, REPLAY
-from orchestrator.scenario.units import NS_PER_S
+from brokerbed.analysis.transforms.links import CONTROL, has_flag, is_link
+from brokerbed.analysis.transforms.moments import bin_of, compared, within
+from brokerbed.log.record import DUPLICATE, REPLAY
+from brokerbed.scenario.units import NS_PER_S
 
 PER_DECADE = 24  # buckets of delays: 10% apart
 SHORTEST_S = 1e-6  # what is shorter is in the first bucket

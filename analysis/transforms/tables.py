@@ -3,9 +3,9 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from analysis.transforms.links import is_link
-from analysis.transforms.moments import within
-from orchestrator.scenario.units import NS_PER_S
+from brokerbed.analysis.transforms.links import is_link
+from brokerbed.analysis.transforms.moments import within
+from brokerbed.scenario.units import NS_PER_S
 
 METRICS = {True: "table.remote_entries", False: "table.local_entries"}
 

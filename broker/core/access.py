@@ -11,7 +11,7 @@ import hmac
 import re
 from dataclasses import dataclass
 
-from broker.routing.filters import filter_problem
+from brokerbed.topics import filter_problem
 
 ITERATIONS_MAX = 20_000  # more would let one CONNECT hold up everybody for tens of milliseconds
 SALT_BYTES, HASH_BYTES, ITERATIONS = 12, 64, 101  # what mosquitto_passwd uses

@@ -12,18 +12,18 @@ from typing import Any
 
 import mqtt5
 
-from broker.config import BrokerConfig
-from broker.core import deliver, handle_connect, handle_publish, handle_subscribe, notify, overlay
-from broker.core.connection import Connection
-from broker.core.run import V5, V311, Run
-from broker.core.session import Session
-from broker.core.subscriptions import Subscriptions
-from broker.core.timers import SetTimer, Timers
-from broker.errors import MalformedPacketError, MqttError, ProtocolError
-from broker.log_record import NUMBER_MAX, RECORD, Kind, Log, Reason
-from broker.mqtt import frames, v5, v311
-from broker.routing.registry import STRATEGIES
-from broker.values import NS_PER_S, Message, Published
+from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.core import deliver, handle_connect, handle_publish, handle_subscribe, notify, overlay
+from brokerbed.broker.core.connection import Connection
+from brokerbed.broker.core.run import V5, V311, Run
+from brokerbed.broker.core.session import Session
+from brokerbed.broker.core.subscriptions import Subscriptions
+from brokerbed.broker.core.timers import SetTimer, Timers
+from brokerbed.broker.errors import MalformedPacketError, MqttError, ProtocolError
+from brokerbed.broker.mqtt import frames, v5, v311
+from brokerbed.broker.routing.registry import STRATEGIES
+from brokerbed.broker.values import NS_PER_S, Message, Published
+from brokerbed.log.record import NUMBER_MAX, RECORD, Kind, Log, Reason
 
 PUBACK_OK, PUBLISH_QOS0 = 0x40, 0x30
 PACK = RECORD.pack

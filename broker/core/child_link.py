@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import handle_subscribe
-from broker.core.link import IDENTITY, INSTANCE, property_of
-from broker.core.session import Session
-from broker.core.subscriptions import Subscription, split_share
-from broker.values import Entry
+from brokerbed.broker.core import handle_subscribe
+from brokerbed.broker.core.link import IDENTITY, INSTANCE, property_of
+from brokerbed.broker.core.session import Session
+from brokerbed.broker.core.subscriptions import Subscription, split_share
+from brokerbed.broker.values import Entry
 
 if TYPE_CHECKING:
-    from broker.core.broker import Broker
+    from brokerbed.broker.core.broker import Broker
 
 
 def accept_link(broker: "Broker", session: Session, packet: mqtt5.ConnectPacket, is_present: bool, now_ns: int) -> None:

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import mqtt5
 
-from broker.core.run import OBJECT, V311
+from brokerbed.broker.core.run import OBJECT, V311
 
 if TYPE_CHECKING:
-    from broker.core.link_proof import Challenge
-    from broker.core.session import Session
-    from broker.core.timers import Timer
+    from brokerbed.broker.core.link_proof import Challenge
+    from brokerbed.broker.core.session import Session
+    from brokerbed.broker.core.timers import Timer
 
 PACKET_BYTES_ANY = 268_435_460  # no maximum packet size: larger than any packet of MQTT
 

@@ -8,18 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import mqtt5
 
-from broker.core import persist
-from broker.core.link import IDENTITY, MESSAGE, NOTIFICATION, RETAINED, RETAINED_FOR, tag, tag_head
-from broker.core.run import TAGGED, V5
-from broker.core.session import Delivery, Session
-from broker.errors import ProtocolError
-from broker.log_record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, WAITED, Kind, Reason
-from broker.mqtt import frames, v5
-from broker.values import CACHED_TOPIC_CHARS_MAX, NO_PROPERTIES, NS_PER_S, Message, Published, format_indicator
+from brokerbed.broker.core import persist
+from brokerbed.broker.core.link import IDENTITY, MESSAGE, NOTIFICATION, RETAINED, RETAINED_FOR, tag, tag_head
+from brokerbed.broker.core.run import TAGGED, V5
+from brokerbed.broker.core.session import Delivery, Session
+from brokerbed.broker.errors import ProtocolError
+from brokerbed.broker.mqtt import frames, v5
+from brokerbed.broker.values import (
+    CACHED_TOPIC_CHARS_MAX,
+    NO_PROPERTIES,
+    NS_PER_S,
+    Message,
+    Published,
+    format_indicator,
+)
+from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, WAITED, Kind, Reason
 
 if TYPE_CHECKING:
-    from broker.core.broker import Broker
-    from broker.core.connection import Connection
+    from brokerbed.broker.core.broker import Broker
+    from brokerbed.broker.core.connection import Connection
 
 QOS = (mqtt5.QoS(0), mqtt5.QoS(1), mqtt5.QoS(2))
 QUEUED, SENT, ACKNOWLEDGED = map(int, (Kind.QUEUED, Kind.SENT, Kind.ACKNOWLEDGED))  # an enum's members are slow to get

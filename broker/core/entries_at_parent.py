@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import mqtt5
 
-from broker.core import persist
-from broker.core.link import IDENTITY, REFRESH, RESYNC, RESYNCS, SUBSCRIBE, UNSUBSCRIBE, Known
-from broker.log_record import Kind
-from broker.values import Entry
+from brokerbed.broker.core import persist
+from brokerbed.broker.core.link import IDENTITY, REFRESH, RESYNC, RESYNCS, SUBSCRIBE, UNSUBSCRIBE, Known
+from brokerbed.broker.values import Entry
+from brokerbed.log.record import Kind
 
 if TYPE_CHECKING:
-    from broker.core.broker import Broker
-    from broker.core.session import Session
+    from brokerbed.broker.core.broker import Broker
+    from brokerbed.broker.core.session import Session
 
 UNACKNOWLEDGED_MAX = 10_000  # enough for every single change of a busy broker, and a small part of the packet ids
 UNSURE = -1  # instead of a packet id: the parent may or may not have been told, and will be told (again)

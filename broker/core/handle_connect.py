@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import (
+from brokerbed.broker.core import (
     child_link,
     deliver,
     handle_publish,
@@ -15,21 +15,31 @@ from broker.core import (
     overlay,
     persist,
 )
-from broker.core.access import may_publish, may_subscribe
-from broker.core.connection import PACKET_BYTES_ANY
-from broker.core.link import INSTANCE, LINK_ID, NAME, NAME_BYTES_MAX, PACKET_IDS, PATH, Link, is_reserved, property_of
-from broker.core.link_proof import Challenge
-from broker.core.run import OBJECT, TAGGED
-from broker.core.session import Session
-from broker.errors import MalformedPacketError, MqttError, ProtocolError
-from broker.log_record import Kind, Reason
-from broker.mqtt import frames
-from broker.routing.filters import topic_problem
-from broker.values import NS_PER_S, Message, properties_of
+from brokerbed.broker.core.access import may_publish, may_subscribe
+from brokerbed.broker.core.connection import PACKET_BYTES_ANY
+from brokerbed.broker.core.link import (
+    INSTANCE,
+    LINK_ID,
+    NAME,
+    NAME_BYTES_MAX,
+    PACKET_IDS,
+    PATH,
+    Link,
+    is_reserved,
+    property_of,
+)
+from brokerbed.broker.core.link_proof import Challenge
+from brokerbed.broker.core.run import OBJECT, TAGGED
+from brokerbed.broker.core.session import Session
+from brokerbed.broker.errors import MalformedPacketError, MqttError, ProtocolError
+from brokerbed.broker.mqtt import frames
+from brokerbed.broker.values import NS_PER_S, Message, properties_of
+from brokerbed.log.record import Kind, Reason
+from brokerbed.topics import topic_problem
 
 if TYPE_CHECKING:
-    from broker.core.broker import Broker
-    from broker.core.connection import Connection
+    from brokerbed.broker.core.broker import Broker
+    from brokerbed.broker.core.connection import Connection
 
 NEVER_S = 0xFFFF_FFFF  # a session that does not expire
 ALIASES_MAX = 1000  # that we use towards one client, whatever it allows

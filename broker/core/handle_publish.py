@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import persist
-from broker.core.access import may_publish
-from broker.core.deliver import copy_of, deliver, is_full
-from broker.core.link import (
+from brokerbed.broker.core import persist
+from brokerbed.broker.core.access import may_publish
+from brokerbed.broker.core.deliver import copy_of, deliver, is_full
+from brokerbed.broker.core.link import (
     IDENTITY,
     MESSAGE,
     PATH_TOPIC,
@@ -23,18 +23,26 @@ from broker.core.link import (
     tag_only,
     untag,
 )
-from broker.core.run import TAGGED
-from broker.core.session import Delivery, Session
-from broker.core.subscriptions import Receivers
-from broker.errors import MqttError, ProtocolError
-from broker.log_record import DUPLICATE, RETAIN, WAITED, Kind, Reason
-from broker.mqtt import frames
-from broker.routing.filters import topic_problem
-from broker.values import CACHED_TOPIC_CHARS_MAX, NO_PROPERTIES, NS_PER_S, Entry, Message, Published, properties_of
+from brokerbed.broker.core.run import TAGGED
+from brokerbed.broker.core.session import Delivery, Session
+from brokerbed.broker.core.subscriptions import Receivers
+from brokerbed.broker.errors import MqttError, ProtocolError
+from brokerbed.broker.mqtt import frames
+from brokerbed.broker.values import (
+    CACHED_TOPIC_CHARS_MAX,
+    NO_PROPERTIES,
+    NS_PER_S,
+    Entry,
+    Message,
+    Published,
+    properties_of,
+)
+from brokerbed.log.record import DUPLICATE, RETAIN, WAITED, Kind, Reason
+from brokerbed.topics import topic_problem
 
 if TYPE_CHECKING:
-    from broker.core.broker import Broker
-    from broker.core.connection import Connection
+    from brokerbed.broker.core.broker import Broker
+    from brokerbed.broker.core.connection import Connection
 
 NO_MATCHING_SUBSCRIBERS = 0x10
 TOPICS_MAX = 100_000  # topic names remembered as valid

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import child_link, persist
-from broker.core.access import may_subscribe
-from broker.core.deliver import deliver
-from broker.core.link import IDENTITY, RESYNCS, is_reserved, property_of
-from broker.core.session import Delivery
-from broker.core.subscriptions import SHARE, Subscription, split_share
-from broker.errors import MalformedPacketError, ProtocolError
-from broker.log_record import Kind
-from broker.routing.filters import filter_problem, is_wildcard, matches
-from broker.values import Entry, Message
+from brokerbed.broker.core import child_link, persist
+from brokerbed.broker.core.access import may_subscribe
+from brokerbed.broker.core.deliver import deliver
+from brokerbed.broker.core.link import IDENTITY, RESYNCS, is_reserved, property_of
+from brokerbed.broker.core.session import Delivery
+from brokerbed.broker.core.subscriptions import SHARE, Subscription, split_share
+from brokerbed.broker.errors import MalformedPacketError, ProtocolError
+from brokerbed.broker.values import Entry, Message
+from brokerbed.log.record import Kind
+from brokerbed.topics import filter_problem, is_wildcard, matches
 
 if TYPE_CHECKING:
-    from broker.core.broker import Broker
-    from broker.core.connection import Connection
-    from broker.core.session import Session
+    from brokerbed.broker.core.broker import Broker
+    from brokerbed.broker.core.connection import Connection
+    from brokerbed.broker.core.session import Session
 
 _GRANTED = (
     mqtt5.SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE,

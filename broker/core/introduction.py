@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import link_proof
-from broker.core.link import INSTANCE, LINK_ID, NAME
-from broker.core.link_proof import Challenge
-from broker.errors import ProtocolError
+from brokerbed.broker.core import link_proof
+from brokerbed.broker.core.link import INSTANCE, LINK_ID, NAME
+from brokerbed.broker.core.link_proof import Challenge
+from brokerbed.broker.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from broker.core.broker import Broker
-    from broker.core.connection import Connection
+    from brokerbed.broker.core.broker import Broker
+    from brokerbed.broker.core.connection import Connection
 
 WINDOW = 1000  # messages at QoS 1 and 2 under way on a link, in each direction
 PING_S = 10  # the child speaks at least so often, and gives up after three times that

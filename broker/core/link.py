@@ -8,8 +8,8 @@ differs in known places only.
 from functools import lru_cache
 from typing import Any
 
-from broker.errors import ProtocolError
-from broker.values import Entry
+from brokerbed.broker.errors import ProtocolError
+from brokerbed.broker.values import Entry
 
 LINK_ID = "$link/"  # client ids of links begin so, and no other client may use such an id
 NAME_BYTES_MAX = 64  # of a broker's name

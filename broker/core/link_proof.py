@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import mqtt5
 
 if TYPE_CHECKING:
-    from broker.core.broker import Broker
+    from brokerbed.broker.core.broker import Broker
 
 METHOD = "brokerbed-link"
 NONCE_BYTES = 16

@@ -7,19 +7,19 @@ piece of output for each receiver and one record in the log.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.core.access import may_publish
-from broker.core.deliver import deliver
-from broker.core.handle_publish import accept, frame, to_special, valid_topic
-from broker.core.link import DIGITS, NOTIFICATION, tag_head, tag_only
-from broker.core.run import OBJECT, TAGGED, V5, Run
-from broker.core.session import Delivery, Session
-from broker.core.subscriptions import Receivers
-from broker.log_record import NOT_BACK, RECORD, Kind, Log
-from broker.mqtt import frames
+from brokerbed.broker.core.access import may_publish
+from brokerbed.broker.core.deliver import deliver
+from brokerbed.broker.core.handle_publish import accept, frame, to_special, valid_topic
+from brokerbed.broker.core.link import DIGITS, NOTIFICATION, tag_head, tag_only
+from brokerbed.broker.core.run import OBJECT, TAGGED, V5, Run
+from brokerbed.broker.core.session import Delivery, Session
+from brokerbed.broker.core.subscriptions import Receivers
+from brokerbed.broker.mqtt import frames
+from brokerbed.log.record import NOT_BACK, RECORD, Kind, Log
 
 if TYPE_CHECKING:
-    from broker.core.broker import Broker
-    from broker.core.connection import Connection
+    from brokerbed.broker.core.broker import Broker
+    from brokerbed.broker.core.connection import Connection
 
 PACK, ROUTED = RECORD.pack, int(Kind.ROUTED)
 BACK: tuple[Session, ...] = (Session("", None),)  # stands for the sender, to which a notification does not go back

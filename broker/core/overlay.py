@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core import child_link, deliver, handle_connect, handle_publish, handle_subscribe, persist
-from broker.core.entries_at_parent import Change, EntriesAtParent
-from broker.core.introduction import PING_S, SESSION_S, WINDOW, Introduction
-from broker.core.link import (
+from brokerbed.broker.core import child_link, deliver, handle_connect, handle_publish, handle_subscribe, persist
+from brokerbed.broker.core.entries_at_parent import Change, EntriesAtParent
+from brokerbed.broker.core.introduction import PING_S, SESSION_S, WINDOW, Introduction
+from brokerbed.broker.core.link import (
     NAME,
     NOTIFICATION,
     PATH,
@@ -27,16 +27,16 @@ from broker.core.link import (
     Link,
     property_of,
 )
-from broker.core.run import TAGGED
-from broker.core.session import Session
-from broker.log_record import REPLAY, RETAIN, Kind
-from broker.routing.filters import matches
-from broker.routing.registry import STRATEGIES
-from broker.values import NS_PER_S, Entry, Message
+from brokerbed.broker.core.run import TAGGED
+from brokerbed.broker.core.session import Session
+from brokerbed.broker.routing.registry import STRATEGIES
+from brokerbed.broker.values import NS_PER_S, Entry, Message
+from brokerbed.log.record import REPLAY, RETAIN, Kind
+from brokerbed.topics import matches
 
 if TYPE_CHECKING:
-    from broker.core.broker import Broker
-    from broker.core.connection import Connection
+    from brokerbed.broker.core.broker import Broker
+    from brokerbed.broker.core.connection import Connection
 
 SILENT_NS = PING_S * NS_PER_S * 3 // 2  # a child that says nothing for so long is not live
 STALE_PERIODS = 3  # an entry that was not repeated for so many refreshes is dropped

@@ -9,13 +9,13 @@ the number 0, and so has everything that belongs to them: they cost nothing.
 
 from typing import TYPE_CHECKING, Any
 
-from broker.core.link import PACKET_IDS
-from broker.core.session import Delivery, Session
-from broker.core.subscriptions import Subscription
-from broker.values import NO_PROPERTIES, Entry, Message
+from brokerbed.broker.core.link import PACKET_IDS
+from brokerbed.broker.core.session import Delivery, Session
+from brokerbed.broker.core.subscriptions import Subscription
+from brokerbed.broker.values import NO_PROPERTIES, Entry, Message
 
 if TYPE_CHECKING:
-    from broker.core.broker import Broker
+    from brokerbed.broker.core.broker import Broker
 
 Row = tuple[Any, ...]  # of numbers, text, bytes, None and tuples of them
 IDS_RESERVED = 1000  # packet ids of a link at a time, of which a restart skips the rest

@@ -5,17 +5,17 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from broker.core import child_link, deliver, handle_connect, handle_publish, persist
-from broker.core.access import may_subscribe
-from broker.core.link import PACKET_IDS, Link
-from broker.core.persist import Row
-from broker.core.session import Delivery, Session
-from broker.core.subscriptions import Subscription, split_share
-from broker.log_record import Reason
-from broker.values import NO_PROPERTIES, NS_PER_S, Entry, Message, Properties, topic_head
+from brokerbed.broker.core import child_link, deliver, handle_connect, handle_publish, persist
+from brokerbed.broker.core.access import may_subscribe
+from brokerbed.broker.core.link import PACKET_IDS, Link
+from brokerbed.broker.core.persist import Row
+from brokerbed.broker.core.session import Delivery, Session
+from brokerbed.broker.core.subscriptions import Subscription, split_share
+from brokerbed.broker.values import NO_PROPERTIES, NS_PER_S, Entry, Message, Properties, topic_head
+from brokerbed.log.record import Reason
 
 if TYPE_CHECKING:
-    from broker.core.broker import Broker
+    from brokerbed.broker.core.broker import Broker
 
 NUMBER = (1 << persist.SHIFT) - 1  # the part of a key that is the number
 

@@ -7,9 +7,9 @@ simulated network the object itself is what is sent, and its bytes are one paylo
 
 from functools import lru_cache
 
-from broker.core.link import DIGITS, tag_head
-from broker.mqtt import frames
-from broker.values import CACHED_TOPIC_CHARS_MAX, Message
+from brokerbed.broker.core.link import DIGITS, tag_head
+from brokerbed.broker.mqtt import frames
+from brokerbed.broker.values import CACHED_TOPIC_CHARS_MAX, Message
 
 V311, V5, TAGGED, OBJECT = 0, 1, 2, 3  # forms
 

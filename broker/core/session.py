@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from broker.core.link import PACKET_IDS
-from broker.values import Entry, Message
+from brokerbed.broker.core.link import PACKET_IDS
+from brokerbed.broker.values import Entry, Message
 
 if TYPE_CHECKING:
-    from broker.config import Demand
-    from broker.core.access import Access
-    from broker.core.connection import Connection
-    from broker.core.link import Link
-    from broker.core.subscriptions import Subscription
-    from broker.core.timers import Timer
+    from brokerbed.broker.config import Demand
+    from brokerbed.broker.core.access import Access
+    from brokerbed.broker.core.connection import Connection
+    from brokerbed.broker.core.link import Link
+    from brokerbed.broker.core.subscriptions import Subscription
+    from brokerbed.broker.core.timers import Timer
 
 LONG_AGO_NS = -(1 << 62)
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from broker.log_record import ADDITIONAL
-from broker.routing.filters import is_wildcard
-from broker.values import CACHED_TOPIC_CHARS_MAX
+from brokerbed.broker.values import CACHED_TOPIC_CHARS_MAX
+from brokerbed.log.record import ADDITIONAL
+from brokerbed.topics import is_wildcard
 
 if TYPE_CHECKING:
-    from broker.core.session import Session
+    from brokerbed.broker.core.session import Session
 
 ROUTES_MAX = 100_000  # topics remembered; beyond that all are forgotten and learnt anew
 RECEIVERS_MAX = 1_000_000  # remembered for all topics together, some 100 MB; beyond that, too

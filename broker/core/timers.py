@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from broker.core.broker import Broker
+    from brokerbed.broker.core.broker import Broker
 
 CANCELLED_MIN = 64  # a heap with fewer cancelled timers than this is not worth cleaning
 

@@ -3,7 +3,7 @@
 The broker's hot path works on these; everything else goes through a codec (v311.py, v5.py).
 """
 
-from broker.errors import MalformedPacketError, PacketTooLargeError
+from brokerbed.broker.errors import MalformedPacketError, PacketTooLargeError
 
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 1, 2, 3, 4, 5, 6, 7
 SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = 8, 9, 10, 11, 12, 13, 14, 15

@@ -7,8 +7,8 @@ the codec will come no further either, and says so in its own words.
 
 from collections.abc import Callable
 
-from broker.errors import MalformedPacketError
-from broker.mqtt import frames
+from brokerbed.broker.errors import MalformedPacketError
+from brokerbed.broker.mqtt import frames
 
 _FIXED = {1: (0x01, 0x17, 0x19, 0x24, 0x25, 0x28, 0x29, 0x2A), 2: (0x13, 0x21, 0x22, 0x23), 4: (0x02, 0x11, 0x18, 0x27)}
 _SIZES = {identifier: size for size, identifiers in _FIXED.items() for identifier in identifiers}

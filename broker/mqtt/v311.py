@@ -4,8 +4,8 @@ import struct
 
 import mqtt5
 
-from broker.errors import MalformedPacketError, MqttError, ProtocolError
-from broker.mqtt import frames
+from brokerbed.broker.errors import MalformedPacketError, MqttError, ProtocolError
+from brokerbed.broker.mqtt import frames
 
 NAMES = {b"MQTT": 4, b"MQIsdp": 3}  # protocol name -> protocol level
 UNACCEPTABLE_PROTOCOL = 1  # CONNACK return codes, section 3.2.2.3

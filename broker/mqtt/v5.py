@@ -4,10 +4,10 @@ import struct
 
 import mqtt5
 
-from broker.errors import MalformedPacketError, ProtocolError
-from broker.mqtt import frames, text
-from broker.mqtt.frames import encoded_length
-from broker.values import FORMAT_0_GIVEN
+from brokerbed.broker.errors import MalformedPacketError, ProtocolError
+from brokerbed.broker.mqtt import frames, text
+from brokerbed.broker.mqtt.frames import encoded_length
+from brokerbed.broker.values import FORMAT_0_GIVEN
 
 TYPES: dict[type, int] = {
     mqtt5.ConnectPacket: frames.CONNECT, mqtt5.ConnAckPacket: frames.CONNACK, mqtt5.PublishPacket: frames.PUBLISH,

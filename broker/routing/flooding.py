@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from broker.values import Entry
+from brokerbed.broker.values import Entry
 
 
 class Flooding:

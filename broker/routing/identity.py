@@ -5,7 +5,7 @@ Two subscriptions are the same when their filters are the same string (Mühl et 
 
 from collections.abc import Iterable
 
-from broker.values import Entry
+from brokerbed.broker.values import Entry
 
 
 class Identity:

@@ -9,7 +9,7 @@ algorithm floods).
 from collections.abc import Iterable
 from typing import Protocol
 
-from broker.values import Entry
+from brokerbed.broker.values import Entry
 
 
 class Strategy(Protocol):

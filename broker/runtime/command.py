@@ -13,16 +13,16 @@ from pathlib import Path
 
 import uvloop
 
-from broker.core import persist
-from broker.core.broker import Broker
-from broker.core.restore import restore
-from broker.core.store import StoreFullError
-from broker.log_record import Log
-from broker.runtime import tls, uplink
-from broker.runtime.log_file import LogFile, TurnLog, complete
-from broker.runtime.server import Server
-from broker.runtime.settings import DISK, MEMORY, Settings, SettingsError, settings
-from broker.runtime.store import SqliteStore, StoreError, is_damage, set_aside
+from brokerbed.broker.core import persist
+from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.core.restore import restore
+from brokerbed.broker.core.store import StoreFullError
+from brokerbed.broker.runtime import tls, uplink
+from brokerbed.broker.runtime.log_file import LogFile, TurnLog, complete
+from brokerbed.broker.runtime.server import Server
+from brokerbed.broker.runtime.settings import DISK, MEMORY, Settings, SettingsError, settings
+from brokerbed.broker.runtime.store import SqliteStore, StoreError, is_damage, set_aside
+from brokerbed.log.record import Log
 
 BAD_INPUT, MISSING = 2, 3
 GC_ALLOCATIONS = 50_000  # between two looks for garbage in circles, of which a broker makes next to none
@@ -142,12 +142,12 @@ async def _listen(wanted: Settings, server: Server) -> dict[str, asyncio.Server 
     else:
         listeners["mqtt"] = await tls.serve(server, wanted.host, wanted.port, wanted.tls, BACKLOG)
     if wanted.ws_port is not None:
-        from broker.runtime import websocket  # aiohttp costs memory, and only some want it
+        from brokerbed.broker.runtime import websocket  # aiohttp costs memory, and only some want it
 
         size_max = wanted.broker.packet_bytes_max
         listeners["websocket"] = await websocket.serve(server, wanted.host, wanted.ws_port, size_max, BACKLOG)
     if wanted.metrics_port is not None:
-        from broker.runtime import metrics
+        from brokerbed.broker.runtime import metrics
 
         listeners["metrics"] = await metrics.serve(server.broker, wanted.host, wanted.metrics_port, server.now_ns)
     return listeners

@@ -12,8 +12,8 @@ import sys
 from io import FileIO
 from pathlib import Path
 
-from broker.core.persist import Row
-from broker.log_record import MAGIC, NAMES_FILE, RECORDS_FILE, Log, name_line, route_line
+from brokerbed.broker.core.persist import Row
+from brokerbed.log.record import MAGIC, NAMES_FILE, RECORDS_FILE, Log, name_line, route_line
 
 FLUSH_S = 0.2  # how long an event may stay in memory
 WAITING_BYTES_MAX = 256 * 2**20  # in memory while the disk is stuck; beyond that events are lost

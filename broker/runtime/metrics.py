@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from broker.core.broker import Broker
-from broker.values import NS_PER_S
+from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.values import NS_PER_S
 
 REQUEST_BYTES_MAX = 8192  # of an HTTP request's head
 REQUEST_S_MAX = 5.0

@@ -5,14 +5,14 @@ import sys
 import time
 from typing import Any, cast
 
-from broker.core import persist
-from broker.core.broker import Broker
-from broker.core.connection import Connection
-from broker.core.persist import Row
-from broker.core.store import Store, StoreFullError
-from broker.runtime.addresses import is_loopback
-from broker.runtime.log_file import TurnLog
-from broker.values import NS_PER_S
+from brokerbed.broker.core import persist
+from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.core.connection import Connection
+from brokerbed.broker.core.persist import Row
+from brokerbed.broker.core.store import Store, StoreFullError
+from brokerbed.broker.runtime.addresses import is_loopback
+from brokerbed.broker.runtime.log_file import TurnLog
+from brokerbed.broker.values import NS_PER_S
 
 OUTPUT_BYTES_MAX = 8 * 2**20  # buffered for one connection that does not read; beyond, QoS 0 is dropped for it
 OUTPUT_BYTES_LOW = 1 * 2**20  # it counts as reading again below this

@@ -12,13 +12,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from broker.config import BrokerConfig, Demand
-from broker.core.access import AccessError, parse_access, parse_users
-from broker.core.link_proof import SECRET_BYTES_MIN
-from broker.laws import LAWS, sampler
-from broker.routing.registry import STRATEGIES
-from broker.runtime.addresses import is_loopback
-from broker.values import NS_PER_S
+from brokerbed.broker.config import BrokerConfig, Demand
+from brokerbed.broker.core.access import AccessError, parse_access, parse_users
+from brokerbed.broker.core.link_proof import SECRET_BYTES_MIN
+from brokerbed.broker.laws import LAWS, sampler
+from brokerbed.broker.routing.registry import STRATEGIES
+from brokerbed.broker.runtime.addresses import is_loopback
+from brokerbed.broker.values import NS_PER_S
 
 _NOT_LIMITS = (
     "name",

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from broker.core import persist
-from broker.core.persist import Row
-from broker.core.store import StoreFullError
+from brokerbed.broker.core import persist
+from brokerbed.broker.core.persist import Row
+from brokerbed.broker.core.store import StoreFullError
 
 FILE = "store.sqlite"
 PARTS = ("", "-wal", "-journal", "-shm")  # what may lie beside it

@@ -10,7 +10,7 @@ import ssl
 from contextlib import suppress
 from typing import Any
 
-from broker.runtime.server import Server, Wire
+from brokerbed.broker.runtime.server import Server, Wire
 
 ACCEPT_RETRY_S = 1.0  # how long to wait when the system cannot accept a connection, as when file handles run out
 

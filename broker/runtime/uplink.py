@@ -8,7 +8,7 @@ import os
 import ssl
 import sys
 
-from broker.runtime.server import Server, Wire
+from brokerbed.broker.runtime.server import Server, Wire
 
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 2.0
 CONNECT_S_MAX = 5.0

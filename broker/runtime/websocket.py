@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from aiohttp import WSMsgType, web
 
-from broker.runtime.server import CLOSE_S_MAX, OUTPUT_BYTES_LOW, OUTPUT_BYTES_MAX, Server
+from brokerbed.broker.runtime.server import CLOSE_S_MAX, OUTPUT_BYTES_LOW, OUTPUT_BYTES_MAX, Server
 
 NO_UPGRADE = "This port speaks MQTT over WebSockets only.\n"
 

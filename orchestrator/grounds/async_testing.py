@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import aiomqtt
 
-from orchestrator.grounds.testing import BrokerNetwork
+from brokerbed.orchestrator.grounds.testing import BrokerNetwork
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from orchestrator.grounds.clocks import Clocks
-from orchestrator.scenario import Scenario
+from brokerbed.orchestrator.grounds.clocks import Clocks
+from brokerbed.scenario import Scenario
 
 Progress = Callable[[float], None]  # the part that is done, 0 to 1
 Tell = Callable[[str], None]  # a line for who waits

@@ -17,7 +17,7 @@ import docker
 from docker.models.images import Image
 from requests.exceptions import RequestException
 
-from orchestrator.grounds.base import GroundError, Tell
+from brokerbed.orchestrator.grounds.base import GroundError, Tell
 
 GIVEN = "BROKERBED_BASE_IMAGE"
 ORDINARY = "python:3.12-slim-bookworm"

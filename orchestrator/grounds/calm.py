@@ -5,10 +5,10 @@ import time
 from collections.abc import Iterable
 from typing import Protocol
 
-from orchestrator.grounds.base import GroundError
-from orchestrator.grounds.network import LOOK_S
-from orchestrator.grounds.relay import Relay
-from orchestrator.grounds.watch import BrokerState
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds.network import LOOK_S
+from brokerbed.orchestrator.grounds.relay import Relay
+from brokerbed.orchestrator.grounds.watch import BrokerState
 
 CALM_LOOKS = 3  # so many times in a row nothing is under way
 STOP_S_MAX = 10.0

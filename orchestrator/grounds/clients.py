@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clients.process import MISSING
-from orchestrator.grounds.attached import Attached
-from orchestrator.grounds.base import GroundError
-from orchestrator.grounds.processes import Said, how_it_ended
-from orchestrator.scenario.format import Peer
+from brokerbed.clients.process import MISSING
+from brokerbed.orchestrator.grounds.attached import Attached
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds.processes import Said, how_it_ended
+from brokerbed.scenario.format import Peer
 
 
 class ClientProcess:

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.grounds.attached import HEADER_BYTES, STDOUT, raw_socket
+from brokerbed.orchestrator.grounds.attached import HEADER_BYTES, STDOUT, raw_socket
 
 ASKED = 20  # times; the best of them counts
 ANSWER_S_MAX = 20.0  # a container of a busy machine takes a while to start a program

@@ -8,12 +8,12 @@ from typing import Any
 
 from docker.models.containers import Container
 
-from orchestrator.grounds import watch
-from orchestrator.grounds.base import GroundError
-from orchestrator.grounds.engine import Engine
-from orchestrator.grounds.network import READY_S_MAX, all_of, end_all, is_linked
-from orchestrator.grounds.processes import KEPT_LINES, Said
-from orchestrator.grounds.relay import Relay
+from brokerbed.orchestrator.grounds import watch
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds.engine import Engine
+from brokerbed.orchestrator.grounds.network import READY_S_MAX, all_of, end_all, is_linked
+from brokerbed.orchestrator.grounds.processes import KEPT_LINES, Said
+from brokerbed.orchestrator.grounds.relay import Relay
 
 PORT, METRICS_PORT = 1883, 9100
 FAILURES = {  # of a helper
@@ -291,7 +291,7 @@ class Helper:
         try:
             said = await self._engine.do(
                 self._engine.client.containers.run,
-                self._tag, ["orchestrator.grounds.cutter", verb, *map(str, address), *ways],
+                self._tag, ["brokerbed.orchestrator.grounds.cutter", verb, *map(str, address), *ways],
                 network_mode=f"container:{host.container.id}", user="0", cap_drop=["ALL"],
                 cap_add=["NET_ADMIN", "NET_RAW"], read_only=True, tmpfs={"/run": ""}, labels=self._labels, remove=True,
             )  # fmt: skip

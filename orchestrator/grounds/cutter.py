@@ -1,4 +1,4 @@
-"""Cuts a link in the network that it runs in: `python -m orchestrator.grounds.cutter cut ADDRESS PORT up down`.
+"""Cuts a link in the network it runs in: `python -m brokerbed.orchestrator.grounds.cutter cut ADDRESS PORT up down`.
 
 It runs in a short-lived container that joins the child's network and may change it, which brokers may not. `up` are
 packets to this port of ADDRESS, `down` those from there. Packets are not dropped silently but rejected as unreachable:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.grounds import journal
-from orchestrator.grounds.machine import check_machine
-from orchestrator.scenario import Scenario, ScenarioError, load
+from brokerbed.orchestrator.grounds import journal
+from brokerbed.orchestrator.grounds.machine import check_machine
+from brokerbed.scenario import Scenario, ScenarioError, load
 
 FILE = "network.yaml"
 SETTINGS = ("refresh", "limits", "links", "service")  # of the scenario format, beside topology, routing, durability

@@ -15,22 +15,22 @@ from typing import Any
 from docker.models.containers import Container
 from docker.types import EndpointConfig, Mount
 
-from broker.log_record import CLIENTS
-from orchestrator.grounds import image
-from orchestrator.grounds.attached import Attached, raw_socket
-from orchestrator.grounds.base import GroundError, Place, Tell
-from orchestrator.grounds.clients import ClientProcess
-from orchestrator.grounds.clocks import Reading, read_clock
-from orchestrator.grounds.container import METRICS_PORT, PORT, Address, DockerHost, DockerLink, Helper, Ports
-from orchestrator.grounds.engine import LABEL, THREADS, Engine, clean, labels_of
-from orchestrator.grounds.machine import CONTAINER_MB, check_memory
-from orchestrator.grounds.network import all_of, end_all, has_quality, look_until, qualities, said_by
-from orchestrator.grounds.processes import Said
-from orchestrator.grounds.real import RealGround, Watcher, parts_of
-from orchestrator.grounds.relay import Relay
-from orchestrator.grounds.settings import CONFIG, broker_files, clients_options, new_secret, write_files
-from orchestrator.grounds.sites import UID, Site, Sites, fetch, put
-from orchestrator.scenario import Scenario
+from brokerbed.log.record import CLIENTS
+from brokerbed.orchestrator.grounds import image
+from brokerbed.orchestrator.grounds.attached import Attached, raw_socket
+from brokerbed.orchestrator.grounds.base import GroundError, Place, Tell
+from brokerbed.orchestrator.grounds.clients import ClientProcess
+from brokerbed.orchestrator.grounds.clocks import Reading, read_clock
+from brokerbed.orchestrator.grounds.container import METRICS_PORT, PORT, Address, DockerHost, DockerLink, Helper, Ports
+from brokerbed.orchestrator.grounds.engine import LABEL, THREADS, Engine, clean, labels_of
+from brokerbed.orchestrator.grounds.machine import CONTAINER_MB, check_memory
+from brokerbed.orchestrator.grounds.network import all_of, end_all, has_quality, look_until, qualities, said_by
+from brokerbed.orchestrator.grounds.processes import Said
+from brokerbed.orchestrator.grounds.real import RealGround, Watcher, parts_of
+from brokerbed.orchestrator.grounds.relay import Relay
+from brokerbed.orchestrator.grounds.settings import CONFIG, broker_files, clients_options, new_secret, write_files
+from brokerbed.orchestrator.grounds.sites import UID, Site, Sites, fetch, put
+from brokerbed.scenario import Scenario
 
 ANY = "0.0.0.0"  # noqa: S104  # of the container; only the run's own network, and who may use its published ports
 SCRATCH = {"/tmp": "size=16m"}  # noqa: S108  # in the container
@@ -123,7 +123,7 @@ class DockerNetwork:
             options += ["--parent", ":".join(map(str, link.address))]
         files = broker_files(self._scenario, host.name, self._link_secret)
         return await self._create(
-            site, ["broker.runtime.command", *options], (host.name, host.name), host.ip, files,
+            site, ["brokerbed.broker.runtime.command", *options], (host.name, host.name), host.ip, files,
             mem_limit=BROKER_MEMORY, ports=host.ports,
         )  # fmt: skip
 
@@ -166,7 +166,7 @@ class DockerNetwork:
         options = clients_options(self._scenario, self._place, part, parts, DATA)
         files = {SCENARIO: self._place.scenario_file.read_bytes()}
         container = await self._create(
-            site, ["clients.process", f"{DATA}/{SCENARIO}", *options], (f"{CLIENTS}.{part + 1}", CLIENTS),
+            site, ["brokerbed.clients.process", f"{DATA}/{SCENARIO}", *options], (f"{CLIENTS}.{part + 1}", CLIENTS),
             site.address(), files, mem_limit=CLIENTS_MEMORY, stdin_open=True,
         )  # fmt: skip
         engine = site.engine

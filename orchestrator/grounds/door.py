@@ -8,10 +8,10 @@ import os
 import socket
 from contextlib import suppress
 
-from orchestrator.grounds.base import GroundError
-from orchestrator.grounds.local import LOOPBACK, reserved
-from orchestrator.grounds.network import all_of
-from orchestrator.grounds.relay import CHUNK_BYTES, Relay
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds.local import LOOPBACK, reserved
+from brokerbed.orchestrator.grounds.network import all_of
+from brokerbed.orchestrator.grounds.relay import CHUNK_BYTES, Relay
 
 CLIENTS_MAX = 10_000  # of one broker; each takes two descriptors
 CONNECT = 1  # the kind of an MQTT packet

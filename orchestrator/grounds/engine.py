@@ -12,9 +12,9 @@ import docker
 from docker.errors import APIError, DockerException, NotFound
 from requests.exceptions import RequestException
 
-from orchestrator.grounds import journal
-from orchestrator.grounds.base import GroundError
-from orchestrator.grounds.tunnel import Tunnel
+from brokerbed.orchestrator.grounds import journal
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds.tunnel import Tunnel
 
 LABEL = "brokerbed.orchestrator"  # on everything that a run makes: which process made it,
 MACHINE_LABEL = "brokerbed.machine"  # and where that runs: only there can be told whether it lives

@@ -1,6 +1,6 @@
 """The image of the docker ground, built once for what goes into it; the build needs no network and no registry.
 
-By hand: `python -m orchestrator.grounds.image`.
+By hand: `python -m brokerbed.orchestrator.grounds.image`.
 """
 
 import hashlib
@@ -11,33 +11,37 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
 import docker
+from packaging.requirements import Requirement
 from requests.exceptions import RequestException
 
-from orchestrator.grounds import base_image
-from orchestrator.grounds.base import GroundError, Tell
-from orchestrator.grounds.base_image import Inside
-from orchestrator.grounds.engine import why
+import brokerbed
+from brokerbed.orchestrator.grounds import base_image
+from brokerbed.orchestrator.grounds.base import GroundError, Tell
+from brokerbed.orchestrator.grounds.base_image import Inside
+from brokerbed.orchestrator.grounds.engine import why
 
-ROOT = Path(__file__).parents[2]
-DOCKERFILE = "deploy/Dockerfile"
-CONSTRAINTS = "constraints.txt"
+PACKAGE = Path(brokerbed.__file__).parent
+DOCKERFILE = "image/Dockerfile"
+CONSTRAINTS = "image/constraints.txt"
 SOURCES = (
+    "__init__.py",
+    "log/__init__.py",
+    "log/record.py",
+    "scenario",
     "broker",
     "clients",
     "orchestrator/__init__.py",
-    "orchestrator/topology.py",
-    "orchestrator/scenario",
     "orchestrator/grounds/__init__.py",
     "orchestrator/grounds/cutter.py",
 )
-EXTRA = "container"  # the group of dependencies in pyproject.toml
+EXTRA = "container"  # the optional dependencies in pyproject.toml
 PRUNED = ("tests", "__pycache__", "bin", "*.pyi", "*.pxd", "*.a", "*.h", "*.pyx", "*.c")  # of the packages
 GLIBC_MINOR_MIN = 5  # of the oldest manylinux wheels
 BUILD_S_MAX = 600  # without a word from the engine
@@ -48,15 +52,14 @@ LATEST = "brokerbed:latest"
 
 
 def ensure(client: docker.DockerClient, tell: Tell) -> str:
-    """The tag of the image for this source tree. It is built if it is not there, and so is its base."""
-    required(ROOT)  # first of all: a base may take a minute
+    """The tag of the image for this version of brokerbed. It is built if it is not there, and so is its base."""
     with _engine():
         base = base_image.ensure(client, tell)
-        tag = tag_of(ROOT, base_id(client, base))
+        tag = tag_of(PACKAGE, base_id(client, base))
         if base_image.image_of(client, tag) is None:
             tell("building the image ...")
             inside = base_image.look_inside(client, base)
-            with context(ROOT, inside) as file:
+            with context(PACKAGE, inside) as file:
                 build(client, file, tag, base, inside)
     return tag
 
@@ -88,10 +91,9 @@ class _Stream(io.RawIOBase):
 
 def outlook(client: docker.DockerClient) -> str | None:
     """Whether the image is there, or what it can be built on; None if it cannot."""
-    required(ROOT)
     with _engine():
         if base := base_image.here(client):
-            tag = tag_of(ROOT, base_id(client, base))
+            tag = tag_of(PACKAGE, base_id(client, base))
             return f"{tag} is there" if base_image.image_of(client, tag) else f"can be built on {base}, which is there"
         if name := base_image.pullable(client):
             return f"can be built on {name}, which can be pulled"
@@ -105,7 +107,7 @@ def base_id(client: docker.DockerClient, name: str) -> str:
 def tag_of(root: Path, base: str) -> str:
     """By the content of all that goes in, and the base's identity."""
     digest = hashlib.sha256(base.encode())
-    for part in required(root):
+    for part in required():
         digest.update(f"\0{part}".encode())
     for name in (DOCKERFILE, CONSTRAINTS, *_sources(root)):
         content = (root / name).read_bytes()
@@ -113,17 +115,11 @@ def tag_of(root: Path, base: str) -> str:
     return f"brokerbed:{digest.hexdigest()[:HASH_DIGITS]}"
 
 
-def required(root: Path) -> list[str]:
-    """The packages that go in, as pyproject.toml has them; GroundError if there is no source tree."""
-    try:
-        project: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    except FileNotFoundError:
-        text = (
-            "the docker ground builds its image from brokerbed's source tree, and an installed package does not contain"
-            " it: run from a clone (make setup), or on another ground (--on local)"
-        )
-        raise GroundError(text, is_missing=True) from None
-    return sorted(project["optional-dependencies"][EXTRA])
+def required() -> list[str]:
+    """The packages that go in: the dependencies that brokerbed declares for containers."""
+    declared = (Requirement(line) for line in metadata.requires("brokerbed") or ())
+    chosen = [it for it in declared if it.marker is not None and it.marker.evaluate({"extra": EXTRA})]
+    return sorted(f"{it.name}{it.specifier}" for it in chosen)
 
 
 def _sources(root: Path) -> list[str]:
@@ -142,7 +138,7 @@ def context(root: Path, inside: Inside) -> Iterator[IO[bytes]]:
         with tarfile.open(fileobj=file, mode="w") as tar:
             _add(tar, root / DOCKERFILE, "Dockerfile")
             for source in _sources(root):
-                _add(tar, root / source, f"source/{source}")
+                _add(tar, root / source, f"source/brokerbed/{source}")
             for path in sorted(site.rglob("*")):
                 if path.is_file():
                     _add(tar, path, str(path.relative_to(site.parent)))
@@ -166,7 +162,7 @@ def _install(root: Path, site: Path, inside: Inside) -> None:
     command += ["--target", str(site), "--only-binary", ":all:", "--constraint", str(root / CONSTRAINTS)]
     command += ["--implementation", "cp", "--python-version", ".".join(map(str, inside.python))]
     command += [word for platform in platforms for word in ("--platform", platform)]
-    done = subprocess.run([*command, *required(root)], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, *required()], capture_output=True, text=True, check=False)
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
         said = errors[-1] if errors else f"exit code {done.returncode}"

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds.base import GroundError
 
 FOLDER = "brokerbed"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH

@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from broker.values import NS_PER_S
-from orchestrator.scenario import Scenario
+from brokerbed.broker.values import NS_PER_S
+from brokerbed.scenario import Scenario
 
 LATE_PART, LATE_MEAN_S = 0.01, 0.02  # more than so many things done late, or so late on average, is too much
 LAG_MEAN_S = 0.02  # of an event loop, or of a relay

@@ -1,6 +1,6 @@
 """The bytes on a slow or narrow way through a relay. It reads no clock; the relay asks it what has arrived."""
 
-from orchestrator.simulator.link_schedule import PIECE_BYTES, LinkSchedule, Quality
+from brokerbed.orchestrator.simulator.link_schedule import PIECE_BYTES, LinkSchedule, Quality
 
 __all__ = ["Line", "Quality"]
 

@@ -7,14 +7,14 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from broker.log_record import CLIENTS
-from broker.runtime.command import MISSING
-from orchestrator.grounds import journal, watch
-from orchestrator.grounds.base import GroundError, Place
-from orchestrator.grounds.clients import ClientProcess
-from orchestrator.grounds.clocks import Reading
-from orchestrator.grounds.machine import check_machine, use_all_handles
-from orchestrator.grounds.network import (
+from brokerbed.broker.runtime.command import MISSING
+from brokerbed.log.record import CLIENTS
+from brokerbed.orchestrator.grounds import journal, watch
+from brokerbed.orchestrator.grounds.base import GroundError, Place
+from brokerbed.orchestrator.grounds.clients import ClientProcess
+from brokerbed.orchestrator.grounds.clocks import Reading
+from brokerbed.orchestrator.grounds.machine import check_machine, use_all_handles
+from brokerbed.orchestrator.grounds.network import (
     READY_S_MAX,
     all_of,
     has_quality,
@@ -24,11 +24,11 @@ from orchestrator.grounds.network import (
     qualities,
     said_by,
 )
-from orchestrator.grounds.processes import Processes, Said, how_it_ended
-from orchestrator.grounds.real import RealGround, parts_of
-from orchestrator.grounds.relay import Relay
-from orchestrator.grounds.settings import CONFIG, broker_files, clients_options, new_secret, write_files
-from orchestrator.scenario import Scenario
+from brokerbed.orchestrator.grounds.processes import Processes, Said, how_it_ended
+from brokerbed.orchestrator.grounds.real import RealGround, parts_of
+from brokerbed.orchestrator.grounds.relay import Relay
+from brokerbed.orchestrator.grounds.settings import CONFIG, broker_files, clients_options, new_secret, write_files
+from brokerbed.scenario import Scenario
 
 LOOPBACK = "127.0.0.1"
 READY_POLL_S = 1.0  # how often we check whether a broker that starts has used up its time
@@ -116,7 +116,7 @@ class LocalHost:
         self._is_spawning = True
         try:
             process = self._process = await self._network.processes.spawn(
-                f"broker {self.name}", self.said, "broker.runtime.command", *options
+                f"broker {self.name}", self.said, "brokerbed.broker.runtime.command", *options
             )
         finally:
             self._is_spawning = False
@@ -294,7 +294,9 @@ class LocalNetwork:
         options = clients_options(self._scenario, place, part, parts, str(place.raw / CLIENTS))
         name = f"clients {part + 1} of {parts}"
         said = Said()
-        process = await self.processes.spawn(name, said, "clients.process", str(place.scenario_file), *options)
+        process = await self.processes.spawn(
+            name, said, "brokerbed.clients.process", str(place.scenario_file), *options
+        )
         clients = ClientProcess(name, process, said)
         self._clients.append(clients)
         return clients

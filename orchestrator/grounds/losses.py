@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.log_record import MAGIC, NAMES_FILE, RECORD, RECORDS_FILE, Kind, Reason
-from broker.routing.filters import matches
+from brokerbed.log.record import MAGIC, NAMES_FILE, RECORD, RECORDS_FILE, Kind, Reason
+from brokerbed.topics import matches
 
 SHOWN_MAX = 10
 GONE = "gone with a crash"

@@ -6,8 +6,8 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.grounds.base import GroundError
-from orchestrator.scenario import Scenario
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.scenario import Scenario
 
 BROKER_MB, CONTAINER_MB, CLIENTS_MB = 32, 36, 120  # about what they take; measured, see docs/grounds.md and docker.md
 SPACE_BYTES_MIN = 2**20  # brokers and clients write less than this between two checks

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
-from broker.laws import sampler
-from clients.workload import stream
-from orchestrator.grounds.base import GroundError
-from orchestrator.grounds.clients import ClientProcess
-from orchestrator.grounds.processes import Said
-from orchestrator.grounds.relay import Quality
-from orchestrator.grounds.watch import BrokerState
-from orchestrator.scenario import Scenario
+from brokerbed.broker.laws import sampler
+from brokerbed.clients.workload import stream
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds.clients import ClientProcess
+from brokerbed.orchestrator.grounds.processes import Said
+from brokerbed.orchestrator.grounds.relay import Quality
+from brokerbed.orchestrator.grounds.watch import BrokerState
+from brokerbed.scenario import Scenario
 
 READY_S_MAX = 60.0
 LOOK_S = 0.02  # between two looks at all brokers

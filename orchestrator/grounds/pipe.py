@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from clients.alarm import Alarm
-from orchestrator.grounds.lateness import Lateness
-from orchestrator.grounds.line import Line, Quality
+from brokerbed.clients.alarm import Alarm
+from brokerbed.orchestrator.grounds.lateness import Lateness
+from brokerbed.orchestrator.grounds.line import Line, Quality
 
 UNDER_WAY_BYTES_MAX = 4 * 2**20  # on a slow way: more than bandwidth times delay of links that are emulated here
 HEARD_BYTES_MAX = 4096  # kept of how a connection began, if somebody wants to know

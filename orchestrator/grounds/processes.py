@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from orchestrator.grounds import journal
-from orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds import journal
+from brokerbed.orchestrator.grounds.base import GroundError
 
 END_S_MAX = 5.0  # for a process that was asked to end
 LINE_BYTES_MAX = 1 << 24

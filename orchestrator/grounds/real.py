@@ -13,21 +13,21 @@ from typing import Any, Protocol
 
 import uvloop
 
-from broker.log_record import CLIENTS, Log
-from broker.values import NS_PER_S
-from clients.crowd import copies_of
-from clients.raw_log import append
-from clients.sockets import RealClock
-from orchestrator.faults import Faults, Host, Link
-from orchestrator.grounds.base import GroundError, Place, Played, Progress, Tell
-from orchestrator.grounds.clients import ClientProcess, ClientProcesses, RemotePeer, RemoteSessions
-from orchestrator.grounds.clocks import Reading
-from orchestrator.grounds.lateness import Lateness, short_demands, warnings_of, watch_loop
-from orchestrator.grounds.machine import check_space
-from orchestrator.grounds.network import all_of, end_all
-from orchestrator.grounds.processes import Said, complaints
-from orchestrator.grounds.relay import Relay
-from orchestrator.scenario import Scenario
+from brokerbed.broker.values import NS_PER_S
+from brokerbed.clients.crowd import copies_of
+from brokerbed.clients.raw_log import append
+from brokerbed.clients.sockets import RealClock
+from brokerbed.log.record import CLIENTS, Log
+from brokerbed.orchestrator.faults import Faults, Host, Link
+from brokerbed.orchestrator.grounds.base import GroundError, Place, Played, Progress, Tell
+from brokerbed.orchestrator.grounds.clients import ClientProcess, ClientProcesses, RemotePeer, RemoteSessions
+from brokerbed.orchestrator.grounds.clocks import Reading
+from brokerbed.orchestrator.grounds.lateness import Lateness, short_demands, warnings_of, watch_loop
+from brokerbed.orchestrator.grounds.machine import check_space
+from brokerbed.orchestrator.grounds.network import all_of, end_all
+from brokerbed.orchestrator.grounds.processes import Said, complaints
+from brokerbed.orchestrator.grounds.relay import Relay
+from brokerbed.scenario import Scenario
 
 START_S = 0.3  # from the last preparation to model time zero
 STEP_S = 0.05  # between two looks at the run

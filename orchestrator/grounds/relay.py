@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
-from orchestrator.grounds.line import Quality
-from orchestrator.grounds.pipe import Pipe, Way
+from brokerbed.orchestrator.grounds.line import Quality
+from brokerbed.orchestrator.grounds.pipe import Pipe, Way
 
 __all__ = ["Quality", "Relay"]
 

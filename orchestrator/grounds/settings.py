@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from broker.values import NS_PER_S
-from clients.crowd import copies_of
-from orchestrator.grounds.base import Place
-from orchestrator.scenario import Scenario
-from orchestrator.scenario.format import Law
+from brokerbed.broker.values import NS_PER_S
+from brokerbed.clients.crowd import copies_of
+from brokerbed.orchestrator.grounds.base import Place
+from brokerbed.scenario import Scenario
+from brokerbed.scenario.format import Law
 
 UNLIMITED = 1 << 40
 CONFIG, SECRET = "broker.toml", "link.secret"

@@ -25,10 +25,10 @@ from docker.models.containers import Container
 from docker.models.networks import Network
 from docker.types import IPAMConfig, IPAMPool
 
-from broker.runtime.store import FILE as STORE_FILE
-from orchestrator.grounds.base import GroundError
-from orchestrator.grounds.engine import LABEL, LOOPBACK, Engine
-from orchestrator.grounds.network import all_of
+from brokerbed.broker.runtime.store import FILE as STORE_FILE
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds.engine import LABEL, LOOPBACK, Engine
+from brokerbed.orchestrator.grounds.network import all_of
 
 SUBNETS = [f"10.{second}.{third}.0/22" for second in (213, 214, 215) for third in range(0, 256, 4)]
 PORTS = range(20_000, 32_000)  # to be published; below those that systems give to clients

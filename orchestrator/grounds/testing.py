@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
-from orchestrator.grounds.base import GroundError, Place
-from orchestrator.grounds.calm import STOP_S_MAX, obstacles, until_stopped, wait_until_calm
-from orchestrator.grounds.described import FILE, described, prepare
-from orchestrator.grounds.door import Door
-from orchestrator.grounds.local import LocalHost, LocalLink, LocalNetwork
-from orchestrator.grounds.losses import described_losses, losses
-from orchestrator.grounds.network import look_until
-from orchestrator.grounds.relay import DOWN, UP
+from brokerbed.orchestrator.grounds.base import GroundError, Place
+from brokerbed.orchestrator.grounds.calm import STOP_S_MAX, obstacles, until_stopped, wait_until_calm
+from brokerbed.orchestrator.grounds.described import FILE, described, prepare
+from brokerbed.orchestrator.grounds.door import Door
+from brokerbed.orchestrator.grounds.local import LocalHost, LocalLink, LocalNetwork
+from brokerbed.orchestrator.grounds.losses import described_losses, losses
+from brokerbed.orchestrator.grounds.network import look_until
+from brokerbed.orchestrator.grounds.relay import DOWN, UP
 
 if TYPE_CHECKING:
-    from orchestrator.grounds.container import DockerHost, DockerLink
-    from orchestrator.grounds.docker import DockerNetwork
+    from brokerbed.orchestrator.grounds.container import DockerHost, DockerLink
+    from brokerbed.orchestrator.grounds.docker import DockerNetwork
 
     AnyHost = LocalHost | DockerHost
     AnyLink = LocalLink | DockerLink
@@ -104,7 +104,7 @@ class BrokerNetwork:
         prepare(self._scenario, is_local=self._on == LOCAL)
         place = Place(self.folder / FILE, 0, self.folder)
         if self._on == DOCKER:
-            from orchestrator.grounds.docker import DockerGround  # only where it is wanted
+            from brokerbed.orchestrator.grounds.docker import DockerGround  # only where it is wanted
 
             self._network = DockerGround().network(self._scenario, place)
         else:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from orchestrator.grounds.journal import Journal
+from brokerbed.orchestrator.grounds.journal import Journal
 
 SOCKET = "/var/run/docker.sock"  # there, unless the URL names another
 OPEN_S_MAX = 20.0

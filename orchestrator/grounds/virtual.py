@@ -1,9 +1,9 @@
 """The virtual ground: broker cores on a simulated network and clock."""
 
-from clients.raw_log import writer
-from orchestrator.grounds.base import Place, Played, Progress, Tell
-from orchestrator.scenario import Scenario
-from orchestrator.simulator.simulation import Simulation
+from brokerbed.clients.raw_log import writer
+from brokerbed.orchestrator.grounds.base import Place, Played, Progress, Tell
+from brokerbed.orchestrator.simulator.simulation import Simulation
+from brokerbed.scenario import Scenario
 
 
 class VirtualGround:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.chosen import chosen_ways
-from broker.values import NS_PER_S
-from orchestrator.grounds import watch
-from orchestrator.grounds.real import RealRun
-from orchestrator.live import peers
+from brokerbed.broker.values import NS_PER_S
+from brokerbed.orchestrator.grounds import watch
+from brokerbed.orchestrator.grounds.real import RealRun
+from brokerbed.orchestrator.live import peers
+from brokerbed.scenario.sampling import chosen_ways
 
 PERIOD_S = 1.0
 NOTIFICATIONS, CONTROL = ("notification",), ("subscribe", "unsubscribe")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from orchestrator.scenario import Scenario, matches
+from brokerbed.scenario import Scenario, matches
 
 Told = Mapping[str, Any]  # of one copy of a peer: what clients/process.py says
 Way = tuple[str, str]  # publisher and subscriber

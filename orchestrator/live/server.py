@@ -15,11 +15,11 @@ from typing import Any
 
 from aiohttp import web
 
-from orchestrator.drawing import layout
-from orchestrator.grounds.base import GroundError, Tell
-from orchestrator.grounds.network import end_all
-from orchestrator.grounds.real import RealRun
-from orchestrator.live.feed import PERIOD_S, Feed, Predicted
+from brokerbed.orchestrator.grounds.base import GroundError, Tell
+from brokerbed.orchestrator.grounds.network import end_all
+from brokerbed.orchestrator.grounds.real import RealRun
+from brokerbed.orchestrator.live.feed import PERIOD_S, Feed, Predicted
+from brokerbed.scenario.layout import layout
 
 PAGE = Path(__file__).parent / "page"
 FILES = {"/": "index.html", "/live.css": "live.css", "/live.js": "live.js"}

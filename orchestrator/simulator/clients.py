@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from broker.core.run import Run
-from clients import session
-from clients.session import Packet
-from orchestrator.simulator.loop import Loop
-from orchestrator.simulator.network import Host, Socket
-from orchestrator.simulator.wire import NO_DELAY, Wire
+from brokerbed.broker.core.run import Run
+from brokerbed.clients import session
+from brokerbed.clients.session import Packet
+from brokerbed.orchestrator.simulator.loop import Loop
+from brokerbed.orchestrator.simulator.network import Host, Socket
+from brokerbed.orchestrator.simulator.wire import NO_DELAY, Wire
 
 BACKOFF_NS = 100_000_000
 

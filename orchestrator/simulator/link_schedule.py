@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from broker.config import Demand
-from broker.values import NS_PER_S
+from brokerbed.broker.config import Demand
+from brokerbed.broker.values import NS_PER_S
 
 PIECE_BYTES = 1460  # what one packet of TCP carries on Ethernet
 T = TypeVar("T")

@@ -9,21 +9,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.core import persist
-from broker.core.broker import Broker
-from broker.core.connection import Connection
-from broker.core.notify import notify
-from broker.core.restore import restore
-from broker.core.run import Run
-from broker.core.store import MemoryStore
-from broker.core.timers import Action, SetTimer
-from broker.log_record import Log
-from broker.values import NS_PER_S
-from clients.session import Packet
-from orchestrator.simulator.link_schedule import Quality
-from orchestrator.simulator.loop import Loop
-from orchestrator.simulator.wire import Direct, Wire
+from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.core import persist
+from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.core.connection import Connection
+from brokerbed.broker.core.notify import notify
+from brokerbed.broker.core.restore import restore
+from brokerbed.broker.core.run import Run
+from brokerbed.broker.core.store import MemoryStore
+from brokerbed.broker.core.timers import Action, SetTimer
+from brokerbed.broker.values import NS_PER_S
+from brokerbed.clients.session import Packet
+from brokerbed.log.record import Log
+from brokerbed.orchestrator.simulator.link_schedule import Quality
+from brokerbed.orchestrator.simulator.loop import Loop
+from brokerbed.orchestrator.simulator.wire import Direct, Wire
 
 LogWriter = Callable[[str, int, Log], None]  # who logs, in which life, what
 

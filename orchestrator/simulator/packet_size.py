@@ -1,12 +1,12 @@
 """How many bytes a packet of a simulated link would be on a real one, which decides how long a narrow link takes."""
 
-from broker.core.connection import Connection
-from broker.core.deliver import encoded
-from broker.core.run import TAGGED, Run
-from broker.core.session import Delivery
-from broker.mqtt import v5
-from broker.values import Published
-from clients.session import Packet
+from brokerbed.broker.core.connection import Connection
+from brokerbed.broker.core.deliver import encoded
+from brokerbed.broker.core.run import TAGGED, Run
+from brokerbed.broker.core.session import Delivery
+from brokerbed.broker.mqtt import v5
+from brokerbed.broker.values import Published
+from brokerbed.clients.session import Packet
 
 LINK = Connection(0, is_wire=True, peer="", is_local=True)  # stands for any real link; it is only looked at
 LINK.version, LINK.form = 5, TAGGED

@@ -8,17 +8,17 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.log_record import CLIENTS, Log
-from broker.values import NS_PER_S
-from clients.crowd import Crowd, copies_of, demand_of
-from orchestrator.faults import Faults
-from orchestrator.scenario.model import Scenario
-from orchestrator.simulator.clients import Client
-from orchestrator.simulator.link_schedule import Quality
-from orchestrator.simulator.loop import Loop
-from orchestrator.simulator.network import Host, LogWriter, Uplink
-from orchestrator.simulator.wire import NO_DELAY
+from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.values import NS_PER_S
+from brokerbed.clients.crowd import Crowd, copies_of, demand_of
+from brokerbed.log.record import CLIENTS, Log
+from brokerbed.orchestrator.faults import Faults
+from brokerbed.orchestrator.simulator.clients import Client
+from brokerbed.orchestrator.simulator.link_schedule import Quality
+from brokerbed.orchestrator.simulator.loop import Loop
+from brokerbed.orchestrator.simulator.network import Host, LogWriter, Uplink
+from brokerbed.orchestrator.simulator.wire import NO_DELAY
+from brokerbed.scenario.model import Scenario
 
 STARTS_NS, CONNECT_NS, SUBSCRIBE_NS = -10 * NS_PER_S, -8 * NS_PER_S, -5 * NS_PER_S
 DRAIN_NS = 60 * NS_PER_S  # at most, after the measured time

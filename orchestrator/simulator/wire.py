@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from clients.session import Packet
-from orchestrator.simulator.link_schedule import LinkSchedule, Quality, piece_sizes
-from orchestrator.simulator.loop import Loop
-from orchestrator.simulator.packet_size import link_bytes
+from brokerbed.clients.session import Packet
+from brokerbed.orchestrator.simulator.link_schedule import LinkSchedule, Quality, piece_sizes
+from brokerbed.orchestrator.simulator.loop import Loop
+from brokerbed.orchestrator.simulator.packet_size import link_bytes
 
 
 class End(Protocol):

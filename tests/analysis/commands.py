@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from orchestrator.cli import dispatch
+from brokerbed.cli import dispatch
 from tests.broker.running import COMMAND
 
 RUN_S_MAX = 120
@@ -50,7 +50,7 @@ class Commands:
 
     def __call__(self, *arguments: str | Path) -> Said:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("analysis.jobs.analyse.session", self._session)
+            patch.setattr("brokerbed.analysis.jobs.analyse.session", self._session)
             self._capture.readouterr()
             code = dispatch([*map(str, arguments)])
         return Said(code, *self._capture.readouterr())

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
-from analysis.jobs.session import session
+from brokerbed.analysis.jobs.session import session
 from tests.analysis.commands import Commands
 from tests.analysis.frames import Small
 from tests.analysis.real import Real, real_run
@@ -22,7 +22,7 @@ FOR_SMALL_FRAMES = {
 def spark() -> Iterator[SparkSession]:
     require("java")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("analysis.jobs.session.DRIVER_MEMORY", "4g")  # one Java for more than a hundred tests
+        patch.setattr("brokerbed.analysis.jobs.session.DRIVER_MEMORY", "4g")  # one Java for more than a hundred tests
         with session("local[2]", 0) as it:
             for key, value in FOR_SMALL_FRAMES.items():
                 it.conf.set(key, value)
@@ -44,7 +44,7 @@ def one_java(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     def shared(*_: object, **__: object) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr("analysis.jobs.analyse.session", shared)
+    monkeypatch.setattr("brokerbed.analysis.jobs.analyse.session", shared)
 
 
 @pytest.fixture

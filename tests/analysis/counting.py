@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from statistics import fmean
 
-from analysis.windows import Interval
+from brokerbed.analysis.windows import Interval
 from tests.analysis.real import LINKS, Row
 
 AGAIN, ADDITIONAL, REPLAY = 2, 4, 8  # flags, as docs/runs.md has them

@@ -11,11 +11,11 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from analysis.jobs.analyse import analyse
-from analysis.runs import find
-from analysis.verdicts import AGREES, DIFFERS, verdict_of
-from orchestrator.run import VIRTUAL, run
-from orchestrator.scenario import load
+from brokerbed.analysis.jobs.analyse import analyse
+from brokerbed.analysis.runs import find
+from brokerbed.analysis.verdicts import AGREES, DIFFERS, verdict_of
+from brokerbed.orchestrator.run import VIRTUAL, run
+from brokerbed.scenario import load
 
 RUNS = 200
 BETWEEN = (0.92, 0.98)

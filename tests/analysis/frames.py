@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from analysis.jobs.frames import Frames
-from analysis.runs import Finished
-from analysis.schema import EVENTS
+from brokerbed.analysis.jobs.frames import Frames
+from brokerbed.analysis.runs import Finished
+from brokerbed.log.schema import EVENTS
 
 S = 1_000_000_000
 BIN_NS = 8 * S

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from analysis.runs import Finished, find
-from orchestrator.run import VIRTUAL, run
-from orchestrator.scenario import load
+from brokerbed.analysis.runs import Finished, find
+from brokerbed.orchestrator.run import VIRTUAL, run
+from brokerbed.scenario import load
 
 TEXT = """
 scenario: 1

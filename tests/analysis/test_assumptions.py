@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from analysis.assumptions import Assumption, are_exponential, are_poisson, is_stationary, judged_together, keep_rates
+from brokerbed.analysis.assumptions import (
+    Assumption,
+    are_exponential,
+    are_poisson,
+    is_stationary,
+    judged_together,
+    keep_rates,
+)
 
 BINS = 100
 SEEDS = 1000

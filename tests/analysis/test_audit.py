@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from analysis.jobs.audit import audit, batch_values
-from analysis.jobs.frames import Frames
-from analysis.jobs.measure import Facts, cells
-from analysis.runs import find
+from brokerbed.analysis.jobs.audit import audit, batch_values
+from brokerbed.analysis.jobs.frames import Frames
+from brokerbed.analysis.jobs.measure import Facts, cells
+from brokerbed.analysis.runs import find
 from tests.analysis.commands import SHORT
 from tests.analysis.frames import Small
 from tests.analysis.real import simulate

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from analysis import checks
-from analysis.transforms import balance, entries
-from broker.log_record import DUPLICATE, REPLAY, WAITED
+from brokerbed.analysis import checks
+from brokerbed.analysis.transforms import balance, entries
+from brokerbed.log.record import DUPLICATE, REPLAY, WAITED
 from tests.analysis.frames import Small, plain
 
 LIVES = "run int, broker string, life int, restarted_ns bigint, from_position bigint, to_position bigint"

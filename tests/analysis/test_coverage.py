@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from analysis.verdicts import AGREES, DIFFERS
+from brokerbed.analysis.verdicts import AGREES, DIFFERS
 from tests.analysis.coverage import covered
 
 RUNS = 24

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pandas as pd
 import pytest
 
-from analysis.runs import find
+from brokerbed.analysis.runs import find
 from tests.analysis.commands import Commands, Said
 
 TEXT = """

@@ -1,6 +1,6 @@
 """Faults and lives of brokers, from the few rows of the log that tell of them."""
 
-from analysis.faults import FOREVER_NS, Fault, Life, Mark, faults_of, restarts_of
+from brokerbed.analysis.faults import FOREVER_NS, Fault, Life, Mark, faults_of, restarts_of
 
 
 def mark(run: int, event: str, time_ns: int, number: int, what: str = "crash b2") -> Mark:

@@ -7,12 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from analysis.jobs.frames import Frames
-from analysis.jobs.judge import judge
-from analysis.jobs.measure import Facts, cells, measure
-from analysis.runs import find
-from orchestrator.faults import Faults
-from orchestrator.simulator import simulation
+from brokerbed.analysis.jobs.frames import Frames
+from brokerbed.analysis.jobs.judge import judge
+from brokerbed.analysis.jobs.measure import Facts, cells, measure
+from brokerbed.analysis.runs import find
+from brokerbed.orchestrator.faults import Faults
+from brokerbed.orchestrator.simulator import simulation
 from tests.analysis.frames import S
 from tests.analysis.real import simulate
 

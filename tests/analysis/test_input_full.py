@@ -6,11 +6,11 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from analysis.jobs.frames import Frames
-from analysis.jobs.judge import judge
-from analysis.jobs.measure import Facts
-from analysis.runs import find
-from broker.log_record import Reason
+from brokerbed.analysis.jobs.frames import Frames
+from brokerbed.analysis.jobs.judge import judge
+from brokerbed.analysis.jobs.measure import Facts
+from brokerbed.analysis.runs import find
+from brokerbed.log.record import Reason
 from tests.analysis.damages import ACCOUNTED, NOT_LOST
 from tests.analysis.real import simulate
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from analysis.transforms import delays, fates
-from analysis.transforms.faults import aftermath
-from analysis.transforms.order import out_of_order
-from analysis.transforms.passages import passages
-from broker.log_record import DUPLICATE, WAITED
+from brokerbed.analysis.transforms import delays, fates
+from brokerbed.analysis.transforms.faults import aftermath
+from brokerbed.analysis.transforms.order import out_of_order
+from brokerbed.analysis.transforms.passages import passages
+from brokerbed.log.record import DUPLICATE, WAITED
 from tests.analysis.frames import LONG_AGO_S, S, Small, cells, plain
 
 PEERS = "run int, id string, base string, copy int, comes_and_goes boolean"

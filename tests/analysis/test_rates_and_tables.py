@@ -2,10 +2,10 @@
 
 import pytest
 
-from analysis.transforms.links import link_cells
-from analysis.transforms.moments import bin_of, compared, within
-from analysis.transforms.tables import table_cells, table_changes
-from broker.log_record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, WAITED
+from brokerbed.analysis.transforms.links import link_cells
+from brokerbed.analysis.transforms.moments import bin_of, compared, within
+from brokerbed.analysis.transforms.tables import table_cells, table_changes
+from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, WAITED
 from tests.analysis.frames import LONG_AGO_S, S, Small, cells, plain
 
 

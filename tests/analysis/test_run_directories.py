@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.errors import RunError
-from analysis.runs import find
-from orchestrator.cli import dispatch
+from brokerbed.analysis.errors import RunError
+from brokerbed.analysis.runs import find
+from brokerbed.cli import dispatch
 from tests.analysis.real import Real, simulate
 
 Damage = Callable[[Path], object]

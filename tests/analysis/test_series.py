@@ -1,7 +1,7 @@
 """Series for pictures, on frames of a few rows with results worked out by hand."""
 
-from analysis.transforms import series
-from broker.log_record import DUPLICATE
+from brokerbed.analysis.transforms import series
+from brokerbed.log.record import DUPLICATE
 from tests.analysis.frames import LONG_AGO_S, S, Small, plain
 
 

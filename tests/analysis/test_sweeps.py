@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis.jobs import analyse, session
-from analysis.runs import find
-from orchestrator.run import VIRTUAL, run
-from orchestrator.run_directory import is_finished
-from orchestrator.scenario import load
+from brokerbed.analysis.jobs import analyse, session
+from brokerbed.analysis.runs import find
+from brokerbed.orchestrator.run import VIRTUAL, run
+from brokerbed.orchestrator.run_directory import is_finished
+from brokerbed.scenario import load
 from tests.analysis.commands import Commands, run_only
 from tests.broker.running import COMMAND, until
 

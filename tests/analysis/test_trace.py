@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from analysis.errors import RunError
-from analysis.trace import Step, trace
+from brokerbed.analysis.errors import RunError
+from brokerbed.analysis.trace import Step, trace
 from tests.analysis.real import Real
 
 WAY = ["b3", "b1", "b0", "b2", "b6"]  # from p to s

@@ -2,8 +2,8 @@
 
 import pytest
 
-from analysis.predict import Row
-from analysis.verdicts import Measured, compare, labels_of, verdict_of
+from brokerbed.analysis.verdicts import Measured, compare, labels_of, verdict_of
+from brokerbed.metrics import Row
 
 NAN = float("nan")
 CASES = [

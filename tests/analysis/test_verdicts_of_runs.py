@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
-from broker.core.overlay import Overlay
+from brokerbed.broker.core.overlay import Overlay
 from tests.analysis.commands import PAIR, SHORT, Commands, Said, run_only
 
 HEADLINE = [

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from analysis.estimates import rates
-from analysis.jobs.frames import Frames
-from analysis.jobs.measure import Facts, Key, cells, measure
-from analysis.predict import predict
-from analysis.verdicts import Measured
-from analysis.windows import BATCHES
+from brokerbed.analysis.estimates import rates
+from brokerbed.analysis.jobs.frames import Frames
+from brokerbed.analysis.jobs.measure import Facts, Key, cells, measure
+from brokerbed.analysis.predict import predict
+from brokerbed.analysis.verdicts import Measured
+from brokerbed.analysis.windows import BATCHES
 from tests.analysis.counting import Count
 from tests.analysis.real import Real
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.windows import BATCHES, LONG_AGO_NS, NOT_COMPARED, Interval, compared_ns, intervals
+from brokerbed.analysis.windows import BATCHES, LONG_AGO_NS, NOT_COMPARED, Interval, compared_ns, intervals
 
 MOMENTS = st.integers(0, 2_000)
 CUTS = st.lists(st.tuples(MOMENTS, st.integers(1, 400)).map(lambda it: (it[0], it[0] + it[1])), max_size=6)

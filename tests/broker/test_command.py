@@ -13,9 +13,9 @@ import aiohttp
 import mqtt5
 import pytest
 
-from analysis.log_reader import LogError, read
-from broker.core.access import password_line
-from broker.log_record import MAGIC
+from brokerbed.broker.core.access import password_line
+from brokerbed.log.reader import LogError, read
+from brokerbed.log.record import MAGIC
 from tests.broker.running import COMMAND, WAIT_S, broker, connect_packet, until
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import mqtt5
 import pytest
 
-from broker.runtime.addresses import is_loopback
+from brokerbed.broker.runtime.addresses import is_loopback
 from tests.broker.running import Running, broker, launch, metric, until
 from tests.mqtt.dial import Dial
 from tests.mqtt.servers import free_port

@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from broker.runtime.uplink import REPEAT_S, LinkReport
+from brokerbed.broker.runtime.uplink import REPEAT_S, LinkReport
 from tests.broker.running import WAIT_S, Running, broker, launch
 from tests.mqtt.servers import free_port
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import mqtt5
 import pytest
 
-from analysis.log_reader import read
-from broker.log_record import RECORD
-from broker.runtime.settings import settings
+from brokerbed.broker.runtime.settings import settings
+from brokerbed.log.reader import read
+from brokerbed.log.record import RECORD
 from tests.broker.running import COMMAND, WAIT_S, Running, broker, listening, metric, metrics, until
 from tests.durability.stores import join, kill
 from tests.mqtt.dial import Dial

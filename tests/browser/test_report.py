@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.report import write
-from analysis.series import Sample
+from brokerbed.analysis.report import write
+from brokerbed.analysis.series import Sample
 from tests.browser.opening import SCREENSHOTS, Seen, Viewer
 from tests.report.made import FAULTED, SMALL_SWEEP, SWEEP, faulted_samples, made
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pyspark
 
-from analysis.jobs.session import ARCHIVE
-from orchestrator.java import need_java
+from brokerbed.analysis.java import need_java
+from brokerbed.analysis.jobs.session import ARCHIVE
 
 SPARK = Path(pyspark.__file__).parent
 START_S_MAX = 90.0  # a Java process takes seconds to start, many more on a busy machine

@@ -8,8 +8,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from analysis.errors import MasterError, SparkError
-from analysis.jobs import cluster
+from brokerbed.analysis.errors import MasterError, SparkError
+from brokerbed.analysis.jobs import cluster
 from tests.cluster.commands import SWEEP, TINY, brokerbed, run
 from tests.cluster.standalone import processes_in
 from tests.progress import without_progress

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from orchestrator.run import run
-from orchestrator.scenario import load
+from brokerbed.orchestrator.run import run
+from brokerbed.scenario import load
 
 Row = dict[str, Any]
 FAULT_EVENTS = ("fault", "fault_confirmed", "healed", "heal_confirmed")

@@ -11,7 +11,7 @@ import docker
 import pytest
 import yaml
 
-from orchestrator.grounds import image
+from brokerbed.orchestrator.grounds import image
 from tests.broker.running import until
 from tests.mqtt.dial import Dial
 from tests.needs import compose

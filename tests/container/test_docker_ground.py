@@ -13,11 +13,11 @@ import pytest
 from docker.models.containers import Container
 from docker.models.networks import Network
 
-from orchestrator.grounds import docker as docker_ground
-from orchestrator.grounds import image
-from orchestrator.grounds.base import GroundError
-from orchestrator.grounds.container import Helper
-from orchestrator.grounds.engine import LABEL, labels_of
+from brokerbed.orchestrator.grounds import docker as docker_ground
+from brokerbed.orchestrator.grounds import image
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds.container import Helper
+from brokerbed.orchestrator.grounds.engine import LABEL, labels_of
 from tests.broker.running import until
 from tests.conformance.runs import play
 from tests.local.commands import has_records
@@ -44,7 +44,7 @@ def engine() -> Iterator[docker.DockerClient]:
 
 def brokerbed(*arguments: str | Path, **more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "orchestrator.entry", *map(str, arguments)],
+        [sys.executable, "-m", "brokerbed.entry", *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | more, process_group=0,
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 import docker
 import pytest
 
-from orchestrator.doctor import examine
+from brokerbed.doctor import examine
 
 
 @pytest.mark.needs("engine")

@@ -13,9 +13,9 @@ from threading import Thread
 import docker
 import pytest
 
-from orchestrator.grounds import image, sites
-from orchestrator.grounds.base import GroundError
-from orchestrator.grounds.engine import LABEL
+from brokerbed.orchestrator.grounds import image, sites
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds.engine import LABEL
 from tests.broker.running import until
 from tests.conformance.runs import everything_arrived, play
 from tests.container.engines import THERE, OtherEngine, other_engine

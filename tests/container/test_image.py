@@ -15,11 +15,12 @@ import docker
 import pytest
 from docker.models.containers import Container
 
-from orchestrator.doctor import examine
-from orchestrator.grounds import base_image, image
-from orchestrator.grounds.base import GroundError
-from orchestrator.grounds.base_image import Inside
+from brokerbed.doctor import examine
+from brokerbed.orchestrator.grounds import base_image, image
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds.base_image import Inside
 
+ROOT = Path(__file__).parents[2]
 ANSWER_S_MAX = 60.0
 CONNECT = bytes.fromhex("100d 0004 4d515454 05 02 0000 00 0000".replace(" ", ""))  # MQTT 5, clean start, no client id
 HARDENED: dict[str, Any] = {
@@ -43,11 +44,11 @@ def tag(client: docker.DockerClient) -> str:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy of what the image is made of."""
-    for name in ("pyproject.toml", image.CONSTRAINTS, image.DOCKERFILE, *image.SOURCES):
+    for name in (image.CONSTRAINTS, image.DOCKERFILE, *image.SOURCES):
         target = tmp_path / "tree" / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        copy = shutil.copytree if (image.ROOT / name).is_dir() else shutil.copy
-        copy(image.ROOT / name, target)
+        copy = shutil.copytree if (image.PACKAGE / name).is_dir() else shutil.copy
+        copy(image.PACKAGE / name, target)
     return tmp_path / "tree"
 
 
@@ -84,7 +85,15 @@ def test_hardened_broker_answers_over_the_bridge(client: docker.DockerClient, ta
             folder.chmod(0o755)
     container = client.containers.create(
         tag,
-        ["broker.runtime.command", "--host", "0.0.0.0", "--config", "/config/broker.toml", "--metrics-port", "9100"],
+        [
+            "brokerbed.broker.runtime.command",
+            "--host",
+            "0.0.0.0",
+            "--config",
+            "/config/broker.toml",
+            "--metrics-port",
+            "9100",
+        ],
         volumes={str(tmp_path): {"bind": "/config", "mode": "ro"}},
         **HARDENED,
     )
@@ -117,14 +126,16 @@ def _connected(container: Container, port: int) -> socket.socket:
 
 @pytest.mark.needs("docker")
 def test_clients_run_in_it(client: docker.DockerClient, tag: str) -> None:
-    said = client.containers.run(tag, ["clients.process", "--help"], remove=True, network_mode="none", **HARDENED)
+    said = client.containers.run(
+        tag, ["brokerbed.clients.process", "--help"], remove=True, network_mode="none", **HARDENED
+    )
     assert b"--seed" in said
 
 
 @pytest.mark.needs("docker")
 def test_all_that_is_imported_is_compiled_already(client: docker.DockerClient, tag: str) -> None:
     look = (
-        "import sys, pathlib, broker.runtime.command, broker.runtime.metrics, clients.process\n"
+        "import sys, pathlib, brokerbed.broker.runtime.command, brokerbed.broker.runtime.metrics, brokerbed.clients.process\n"
         "named = [(n, getattr(m, '__cached__', None)) for n, m in list(sys.modules.items())]\n"
         "print([n for n, cached in named if cached and n != '__main__' and not pathlib.Path(cached).exists()])"
     )
@@ -239,9 +250,9 @@ def test_engine_that_does_not_answer_is_one_sentence() -> None:
 
 def test_tag_follows_content(tree: Path) -> None:
     first = image.tag_of(tree, "sha256:1")
-    assert first == image.tag_of(image.ROOT, "sha256:1")
+    assert first == image.tag_of(image.PACKAGE, "sha256:1")
     seen = {first, image.tag_of(tree, "sha256:2")}
-    for name in ("broker/values.py", "clients/crowd.py", "orchestrator/scenario/units.py", image.DOCKERFILE):
+    for name in ("broker/values.py", "clients/crowd.py", "scenario/units.py", image.DOCKERFILE):
         with (tree / name).open("a", encoding="utf-8") as file:
             file.write("# changed\n")
         seen.add(image.tag_of(tree, "sha256:1"))
@@ -253,25 +264,6 @@ def test_tag_follows_content(tree: Path) -> None:
     assert image.tag_of(tree, "sha256:1") in seen
 
 
-def test_tag_outside_a_source_tree_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(GroundError, match="source tree"):
-        image.tag_of(tmp_path, "sha256:1")
-
-
-def test_installed_package_refuses_the_docker_ground_before_anything_is_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The engine is not even asked: a base image could take a minute."""
-    monkeypatch.setattr(image, "ROOT", tmp_path)
-    client = docker.DockerClient("tcp://127.0.0.1:9", version="1.41", timeout=2)
-    said: list[str] = []
-    with pytest.raises(GroundError, match="an installed package does not contain it: run from a clone") as told:
-        image.ensure(client, said.append)
-    client.close()
-    assert told.value.is_missing
-    assert said == []
-
-
 def test_hand_written_commands_have_the_same_packages() -> None:
-    page = (image.ROOT / "docs" / "docker.md").read_text(encoding="utf-8")
-    assert " ".join(image.required(image.ROOT)) in page
+    page = (ROOT / "docs" / "docker.md").read_text(encoding="utf-8")
+    assert " ".join(image.required()) in page

@@ -10,8 +10,8 @@ from typing import Self
 
 import mqtt5
 
-from broker.core.persist import Row
-from broker.runtime.store import FILE
+from brokerbed.broker.core.persist import Row
+from brokerbed.broker.runtime.store import FILE
 from tests.broker.running import WAIT_S, Running, broker, launch
 from tests.mqtt.client5 import Client5
 from tests.mqtt.dial import Dial

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.log_reader import read
-from broker.core import persist
-from broker.runtime.log_file import complete
+from brokerbed.broker.core import persist
+from brokerbed.broker.runtime.log_file import complete
+from brokerbed.log.reader import read
 from tests.durability.brokers import COMMAND, BrokerProcess
 from tests.durability.campaign import chain_plan
 from tests.durability.driver import Run

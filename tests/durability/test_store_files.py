@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.config import BrokerConfig
-from broker.core.broker import Broker
-from broker.core.persist import Row
-from broker.core.restore import restore
-from broker.core.store import MemoryStore
-from broker.runtime import command
-from broker.runtime import store as store_module
-from broker.runtime.store import FILE, SqliteStore, StoreError, is_damage
+from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.core.persist import Row
+from brokerbed.broker.core.restore import restore
+from brokerbed.broker.core.store import MemoryStore
+from brokerbed.broker.runtime import command
+from brokerbed.broker.runtime import store as store_module
+from brokerbed.broker.runtime.store import FILE, SqliteStore, StoreError, is_damage
 from tests.broker.running import broker
 from tests.durability import stores
 from tests.durability.stores import Content, Made, Stored, refused

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.runtime.command import MISSING
-from broker.runtime.store import FILE, SPARE_PAGES_MAX
+from brokerbed.broker.runtime.command import MISSING
+from brokerbed.broker.runtime.store import FILE, SPARE_PAGES_MAX
 from tests.broker.running import WAIT_S, Running, broker, metric, until
 from tests.durability.stores import LOG, PAGE_BYTES, Stored, kill, refused
 from tests.mqtt.client311 import PUBACK, Client311, connect, publish

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.run_directory import point_latest_to
+from brokerbed.orchestrator.run_directory import point_latest_to
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ".venv/bin/brokerbed"

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from orchestrator import shipped
+from brokerbed import shipped
 from tests.broker.running import WAIT_S, until
 
 COMMAND = Path(sys.prefix) / "bin" / "brokerbed"
@@ -257,7 +257,7 @@ def test_interrupt_while_libraries_are_read_is_exit_code_130_and_silent(tmp_path
     (tmp_path / f"{library}.py").write_text(f"exec({waiting!r})\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
-        ["env", "--default-signal=INT", sys.executable, "-m", "orchestrator.entry", command, "quickstart"],
+        ["env", "--default-signal=INT", sys.executable, "-m", "brokerbed.entry", command, "quickstart"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip

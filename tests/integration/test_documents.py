@@ -5,15 +5,16 @@ import textwrap
 import tomllib
 from pathlib import Path
 
-from broker.config import BrokerConfig
-from broker.core.broker import Broker
-from broker.runtime.metrics import BrokerCollector
-from broker.runtime.settings import KEYS, LIMITS, parser
-from orchestrator.grounds.base import Played
-from orchestrator.observe import RunCollector
-from orchestrator.reference import reference
-from orchestrator.scenario import format as written
-from orchestrator.scenario import load
+from brokerbed.analysis.predict import predict
+from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.runtime.metrics import BrokerCollector
+from brokerbed.broker.runtime.settings import KEYS, LIMITS, parser
+from brokerbed.orchestrator.grounds.base import Played
+from brokerbed.orchestrator.observe import RunCollector
+from brokerbed.reference import reference
+from brokerbed.scenario import format as written
+from brokerbed.scenario import load
 from tests.conftest import MINIMAL, FromText
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ def test_every_key_of_the_format_is_documented() -> None:
 
 
 def test_reference_of_commands_is_current() -> None:
-    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == reference(), "python -m orchestrator.reference"
+    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == reference(), "python -m brokerbed.reference"
 
 
 def test_links_between_documents_lead_somewhere() -> None:
@@ -105,7 +106,7 @@ def test_broker_document_names_every_option_and_limit() -> None:
 
 def test_table_of_metrics_is_complete_with_their_labels(from_text: FromText) -> None:
     scenario = from_text(MINIMAL + "topology: {tree: line, brokers: 2}\n").points[0]
-    collectors = (BrokerCollector(Broker(BrokerConfig())), RunCollector(scenario, Played()))
+    collectors = (BrokerCollector(Broker(BrokerConfig())), RunCollector(scenario, predict(scenario), Played()))
     given = {
         f"{family.name}{'_total' * (family.type == 'counter')}": list(getattr(family, "_labelnames", ()))
         for collector in collectors

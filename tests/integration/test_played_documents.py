@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from orchestrator.scenario import ScenarioError, load
+from brokerbed.scenario import ScenarioError, load
 from tests.integration.playing import BLOCK, PROGRAM, ROOT, Player
 from tests.mqtt.servers import free_port
 from tests.needs import path_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.live.feed import Average, BrokerLook, grown
+from brokerbed.orchestrator.live.feed import Average, BrokerLook, grown
 
 
 def test_counters_grow_and_begin_anew_with_their_broker() -> None:

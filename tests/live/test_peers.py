@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.live.peers import delays, table
-from orchestrator.scenario import Scenario
+from brokerbed.orchestrator.live.peers import delays, table
+from brokerbed.scenario import Scenario
 from tests.conftest import FromText
 
 TEXT = """

@@ -23,8 +23,8 @@ from tests.broker.running import COMMAND
 RATES = ("table.remote_entries", "table.local_entries", "rate.notifications", "rate.control")
 RUN_S_MAX = 3600
 PROCESSES = (
-    "broker.runtime.command",
-    "clients.process",
+    "brokerbed.broker.runtime.command",
+    "brokerbed.clients.process",
     "containerd-shim",
     "fuse-overlayfs",
 )  # the latter of an engine
@@ -170,7 +170,7 @@ def _processes() -> Iterator[int]:
         if place.name.isdigit():
             with suppress(OSError):
                 line = (place / "cmdline").read_text(errors="replace")
-                if any(word in line for word in PROCESSES) and "orchestrator.entry" not in line:
+                if any(word in line for word in PROCESSES) and "brokerbed.entry" not in line:
                     yield int(place.name)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.log_record import MAGIC, RECORDS_FILE
+from brokerbed.log.record import MAGIC, RECORDS_FILE
 from tests.broker.running import WAIT_S, until
 from tests.progress import without_progress
 
@@ -51,7 +51,7 @@ class Command:
         until(lambda: bool(self.processes("--name")), "a broker's process")
 
     def until_clients(self) -> None:
-        until(lambda: bool(self.processes("clients.process")), "a process of clients")
+        until(lambda: bool(self.processes("brokerbed.clients.process")), "a process of clients")
 
     def until_begun(self) -> None:
         """Model time has: a client has logged something."""
@@ -108,7 +108,7 @@ def journals(place: Path) -> list[Path]:
 
 def brokerbed(place: Path, *arguments: str | Path, before: Any = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        ["env", "--default-signal=HUP,INT", sys.executable, "-m", "orchestrator.entry", *map(str, arguments)],  # nohup
+        ["env", "--default-signal=HUP,INT", sys.executable, "-m", "brokerbed.entry", *map(str, arguments)],  # nohup
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(place), process_group=0,
         preexec_fn=before,  # noqa: PLW1509 - no threads here
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import uvloop
 
-from orchestrator.grounds.relay import Quality, Relay
+from brokerbed.orchestrator.grounds.relay import Quality, Relay
 
 WAIT_S = 60
 TURNS = 50  # of the event loop: what could happen by mistake happens in one or two

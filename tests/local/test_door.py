@@ -5,8 +5,8 @@ import asyncio
 import mqtt5
 import pytest
 
-from orchestrator.grounds.door import Door, client_id_of
-from orchestrator.grounds.relay import Relay
+from brokerbed.orchestrator.grounds.door import Door, client_id_of
+from brokerbed.orchestrator.grounds.relay import Relay
 from tests.local.ends import Ends, story
 from tests.mqtt.client311 import Will, connect
 

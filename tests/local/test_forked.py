@@ -13,9 +13,9 @@ from typing import Literal
 
 import pytest
 
-from orchestrator.grounds import relay
-from orchestrator.grounds.base import GroundError
-from orchestrator.grounds.testing import BrokerNetwork
+from brokerbed.orchestrator.grounds import relay
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds.testing import BrokerNetwork
 from tests.mqtt.dial import Dial
 
 FOREVER_S = 600.0

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from analysis import log_reader
-from orchestrator import cli, run
-from orchestrator.grounds import real
+from brokerbed import cli
+from brokerbed.log import reader as log_reader
+from brokerbed.orchestrator import run
+from brokerbed.orchestrator.grounds import real
 from tests.local.commands import END_S_MAX, Ended, assert_nothing_left
 from tests.local.commands import run as run_locally
 from tests.small_disk import fill, small_disk
@@ -111,7 +112,7 @@ def test_run_fails_when_there_is_no_space_for_its_log_in_parquet(
 
 def brokerbed(place: Path, *arguments: str) -> Ended:
     done = subprocess.run(
-        [sys.executable, "-m", "orchestrator.entry", *arguments], cwd=place, capture_output=True, text=True,
+        [sys.executable, "-m", "brokerbed.entry", *arguments], cwd=place, capture_output=True, text=True,
         timeout=2 * END_S_MAX, check=False,
     )  # fmt: skip
     return Ended(done.returncode, done.stdout, done.stderr)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from orchestrator.grounds import journal
+from brokerbed.orchestrator.grounds import journal
 from tests.broker.running import WAIT_S, until
 from tests.local.commands import Command, assert_nothing_left, clean, environment, journals, processes, run
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.grounds import journal
-from orchestrator.grounds.base import GroundError
-from orchestrator.grounds.testing import BrokerNetwork
+from brokerbed.orchestrator.grounds import journal
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds.testing import BrokerNetwork
 from tests.broker.running import until
 from tests.mqtt.client5 import Client5
 from tests.mqtt.dial import Dial

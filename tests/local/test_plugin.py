@@ -13,13 +13,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from orchestrator.grounds import journal
+from brokerbed.orchestrator.grounds import journal
 from tests.broker.running import until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 WAIT_S = 120
-GIVEN = ("-p", "orchestrator.pytest_plugin")
+GIVEN = ("-p", "brokerbed.pytest_plugin")
 HAS_PYTEST_ASYNCIO = importlib.util.find_spec("pytest_asyncio") is not None
 
 
@@ -210,11 +210,11 @@ def test_broker_dies_by_itself(broker_network):
         time.sleep(0.01)
 
 def test_network_cannot_start(broker_network, monkeypatch):
-    monkeypatch.setattr("orchestrator.grounds.testing.prepare", fails)
+    monkeypatch.setattr("brokerbed.orchestrator.grounds.testing.prepare", fails)
     broker_network({"alone": None})
 
 def test_network_that_cannot_start_is_expected(broker_network, monkeypatch):
-    monkeypatch.setattr("orchestrator.grounds.testing.prepare", fails)
+    monkeypatch.setattr("brokerbed.orchestrator.grounds.testing.prepare", fails)
     with pytest.raises(OSError):
         broker_network({"alone": None})
 
@@ -222,7 +222,7 @@ def test_network_is_closed_by_the_test(broker_network):
     broker_network({"alone": None}).close()
 
 def test_broker_cannot_start(broker_network, monkeypatch):
-    monkeypatch.setattr("orchestrator.grounds.local.CONFIG", "missing")
+    monkeypatch.setattr("brokerbed.orchestrator.grounds.local.CONFIG", "missing")
     broker_network({"alone": None})
 
 def test_report_itself_fails(broker_network):
@@ -327,11 +327,9 @@ def test_entry_point_loads_it_and_it_may_be_asked_for_besides(inner: Inner, opti
     lines = [f"{name} = {target}" for name, target in told.items()]
     (metadata / "entry_points.txt").write_text("\n".join(["[pytest11]", *lines, ""]))
     text = (
-        LIGHT.replace('has_plugin("brokerbed")', 'has_plugin("orchestrator.pytest_plugin")')
-        if options == GIVEN
-        else LIGHT
+        LIGHT.replace('has_plugin("brokerbed")', 'has_plugin("brokerbed.pytest_plugin")') if options == GIVEN else LIGHT
     )
-    (inner.folder / "conftest.py").write_text('pytest_plugins = ["orchestrator.pytest_plugin"]\n')
+    (inner.folder / "conftest.py").write_text('pytest_plugins = ["brokerbed.pytest_plugin"]\n')
     code, output = inner.run(text, "-p", "no:asyncio", *options, path=metadata.parent)  # which imports asyncio itself
     assert code == 0, output
     assert "2 passed" in output
@@ -375,9 +373,9 @@ def verbs_of(network: type) -> set[str]:
 
 
 def test_document_names_every_fixture_verb_and_setting() -> None:
-    from orchestrator.grounds.async_testing import AsyncBrokerNetwork
-    from orchestrator.grounds.described import SETTINGS
-    from orchestrator.grounds.testing import BrokerNetwork
+    from brokerbed.orchestrator.grounds.async_testing import AsyncBrokerNetwork
+    from brokerbed.orchestrator.grounds.described import SETTINGS
+    from brokerbed.orchestrator.grounds.testing import BrokerNetwork
 
     text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
     verbs = verbs_of(BrokerNetwork) | verbs_of(AsyncBrokerNetwork)
@@ -390,7 +388,7 @@ def test_document_names_every_fixture_verb_and_setting() -> None:
 
 
 def test_coroutines_have_every_verb_of_the_plain_network() -> None:
-    from orchestrator.grounds.async_testing import AsyncBrokerNetwork
-    from orchestrator.grounds.testing import BrokerNetwork
+    from brokerbed.orchestrator.grounds.async_testing import AsyncBrokerNetwork
+    from brokerbed.orchestrator.grounds.testing import BrokerNetwork
 
     assert verbs_of(AsyncBrokerNetwork) - {"client"} == verbs_of(BrokerNetwork)

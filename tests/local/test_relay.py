@@ -9,7 +9,7 @@ import tracemalloc
 
 import pytest
 
-from orchestrator.grounds.relay import Relay
+from brokerbed.orchestrator.grounds.relay import Relay
 from tests.local.ends import Ends, reset, story
 
 KERNEL_BYTES_MAX = 64 * 2**20  # more than the buffers of two sockets; no sender gets rid of so much

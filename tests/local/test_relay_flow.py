@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from broker.values import NS_PER_S
-from clients import alarm
-from clients.alarm import Alarm
-from orchestrator.grounds.relay import Quality
+from brokerbed.broker.values import NS_PER_S
+from brokerbed.clients import alarm
+from brokerbed.clients.alarm import Alarm
+from brokerbed.orchestrator.grounds.relay import Quality
 from tests.local.ends import WAIT_S, Ends, story
 
 BYTES = 3 * 2**20  # each way

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 import uvloop
 
-from orchestrator.grounds.relay import Quality, Relay
+from brokerbed.orchestrator.grounds.relay import Quality, Relay
 from tests.broker.running import WAIT_S, Running, broker, metric, until
 from tests.mqtt.client5 import Client5
 from tests.mqtt.dial import Dial

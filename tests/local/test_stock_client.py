@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.values import Message
-from clients.process import Clients
-from clients.session import WINDOW, Client
-from clients.stock import StockClient
-from orchestrator.scenario import load
+from brokerbed.broker.values import Message
+from brokerbed.clients.process import Clients
+from brokerbed.clients.session import WINDOW, Client
+from brokerbed.clients.stock import StockClient
+from brokerbed.scenario import load
 
 CONNECT, PUBLISH, PUBACK, SUBSCRIBE = 0x10, 0x30, 0x40, 0x80
 ACCEPTED = bytes((0x20, 3, 1, 0, 0))  # CONNACK, the session is there, success

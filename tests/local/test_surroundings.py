@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.log_record import Kind, Log
-from clients.raw_log import append
-from orchestrator.grounds import journal, local
-from orchestrator.grounds.base import GroundError, Place
-from orchestrator.grounds.lateness import Lateness, warnings_of
-from orchestrator.grounds.processes import Said, complaints
-from orchestrator.grounds.real import RealRun
-from orchestrator.scenario import load
+from brokerbed.clients.raw_log import append
+from brokerbed.log.record import Kind, Log
+from brokerbed.orchestrator.grounds import journal, local
+from brokerbed.orchestrator.grounds.base import GroundError, Place
+from brokerbed.orchestrator.grounds.lateness import Lateness, warnings_of
+from brokerbed.orchestrator.grounds.processes import Said, complaints
+from brokerbed.orchestrator.grounds.real import RealRun
+from brokerbed.scenario import load
 from tests.local.commands import Ended, assert_nothing_left, processes, run
 from tests.small_disk import fill, small_disk
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.errors import MqttError
-from broker.log_record import Log
-from broker.mqtt import frames, v5, v311
-from broker.values import Properties, format_indicator, properties_of
+from brokerbed.broker.errors import MqttError
+from brokerbed.broker.mqtt import frames, v5, v311
+from brokerbed.broker.values import Properties, format_indicator, properties_of
+from brokerbed.log.record import Log
 from tests.core_client import FOREVER_S, QOS, Client, World
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)

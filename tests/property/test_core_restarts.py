@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker.core import persist
+from brokerbed.broker.core import persist
 from tests.core_client import FOREVER_S, NS_PER_S, Client
 from tests.durable_world import DurableWorld
 

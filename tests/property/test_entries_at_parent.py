@@ -14,7 +14,7 @@ from tests.core_client import FOREVER_S, Client
 from tests.core_network import Network
 
 RETAINED = {"a": b"a", "b": b"b", "c/#": b"c"}  # by filter: what is retained for it
-LIMIT = "broker.core.entries_at_parent.UNACKNOWLEDGED_MAX"
+LIMIT = "brokerbed.broker.core.entries_at_parent.UNACKNOWLEDGED_MAX"
 REFRESH_S = 5.0
 HELD_REFRESHES_MAX = 2  # after three the parent drops what was not repeated
 NAMES = ("c0", "c1")

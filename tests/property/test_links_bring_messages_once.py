@@ -10,8 +10,8 @@ import random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from broker.core.link import PACKET_IDS, Link
-from broker.values import NS_PER_S
+from brokerbed.broker.core.link import PACKET_IDS, Link
+from brokerbed.broker.values import NS_PER_S
 from tests.core_client import FOREVER_S
 from tests.core_network import Network
 

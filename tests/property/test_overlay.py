@@ -10,11 +10,11 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core import handle_subscribe
-from broker.core.broker import Broker
-from broker.core.link import Known
-from broker.core.subscriptions import Subscription
-from broker.values import Entry
+from brokerbed.broker.core import handle_subscribe
+from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.core.link import Known
+from brokerbed.broker.core.subscriptions import Subscription
+from brokerbed.broker.values import Entry
 from tests.core_client import FOREVER_S, NS_PER_S, Client
 from tests.core_network import Network
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.models.hierarchical import MODELS, Classes, Traffic
-from orchestrator.topology import Tree
+from brokerbed.analysis.models.hierarchical import MODELS, Classes, Traffic
+from brokerbed.scenario.topology import Tree
 from tests.property.trees import trees, workloads
 
 PLACES = st.data()

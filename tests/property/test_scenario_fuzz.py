@@ -11,9 +11,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from analysis.predict import predict
-from orchestrator import cli, shipped
-from orchestrator.scenario import ScenarioError, load
+from brokerbed import cli, shipped
+from brokerbed.analysis.predict import predict
+from brokerbed.scenario import ScenarioError, load
 
 COMPLETE = """
 scenario: 1

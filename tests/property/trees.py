@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from analysis.models.hierarchical import Classes
-from orchestrator import topology
-from orchestrator.topology import Tree
+from brokerbed.analysis.models.hierarchical import Classes
+from brokerbed.scenario import topology
+from brokerbed.scenario.topology import Tree
 
 
 @st.composite

@@ -3,16 +3,17 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from analysis.assumptions import Assumption
-from analysis.faults import Fault
-from analysis.jobs.analyse import Analysis, Point, write
-from analysis.jobs.judge import Invariant
-from analysis.predict import Row, predict
-from analysis.runs import Finished, Run
-from analysis.series import Sample
-from analysis.verdicts import Measured, compare
-from orchestrator.run_directory import describe
-from orchestrator.scenario import Scenario, load
+from brokerbed.analysis.assumptions import Assumption
+from brokerbed.analysis.faults import Fault
+from brokerbed.analysis.jobs.analyse import Analysis, Point, write
+from brokerbed.analysis.jobs.judge import Invariant
+from brokerbed.analysis.predict import predict
+from brokerbed.analysis.runs import Finished, Run
+from brokerbed.analysis.series import Sample
+from brokerbed.analysis.verdicts import Measured, compare
+from brokerbed.metrics import Row
+from brokerbed.orchestrator.run_directory import describe
+from brokerbed.scenario import Scenario, load
 
 S = 1_000_000_000
 FAULTED = """

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.errors import RunError
-from analysis.predict import Row
-from analysis.report import is_analysed, write
-from analysis.report.data import read as read_run
-from analysis.series import Sample
-from orchestrator.cli import dispatch
+from brokerbed.analysis.errors import RunError
+from brokerbed.analysis.report import is_analysed, write
+from brokerbed.analysis.report.data import read as read_run
+from brokerbed.analysis.series import Sample
+from brokerbed.cli import dispatch
+from brokerbed.metrics import Row
 from tests.report.made import FAULTED, SMALL_SWEEP, SWEEP, faulted_samples, made
 from tests.report.wellformed import read
 

@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from analysis.chosen import POINTS_MAX, chosen_peers, chosen_points, chosen_ways
-from analysis.predict import predict
-from analysis.report.curves import between
-from analysis.report.data import read
-from analysis.report.figures import axes_of, charts, quantity
-from analysis.report.fitting import NARROW
-from analysis.report.markup import Html, tag
-from analysis.report.scales import Scale, linear_ticks, log_ticks, number, on_axis, scale
-from analysis.report.tails import predicted_shares
-from analysis.report.tree import RADIUS_MAX, SMALL, WIDTH, sizes_of, traffic_of
-from analysis.series import connected, longer_than
-from orchestrator.drawing import layout
-from orchestrator.scenario import load
-from orchestrator.topology import Tree, explicit, levels, regular
+from brokerbed.analysis.predict import predict
+from brokerbed.analysis.report.curves import between
+from brokerbed.analysis.report.data import read
+from brokerbed.analysis.report.figures import axes_of, charts, quantity
+from brokerbed.analysis.report.fitting import NARROW
+from brokerbed.analysis.report.markup import Html, tag
+from brokerbed.analysis.report.scales import Scale, linear_ticks, log_ticks, number, on_axis, scale
+from brokerbed.analysis.report.tails import predicted_shares
+from brokerbed.analysis.report.tree import RADIUS_MAX, SMALL, WIDTH, sizes_of, traffic_of
+from brokerbed.analysis.series import connected, longer_than
+from brokerbed.scenario import load
+from brokerbed.scenario.layout import layout
+from brokerbed.scenario.sampling import POINTS_MAX, chosen_peers, chosen_points, chosen_ways
+from brokerbed.scenario.topology import Tree, explicit, levels, regular
 from tests.conftest import MINIMAL, FromText
 from tests.report.made import FAULTED, SMALL_SWEEP, SWEEP, exact, made
 

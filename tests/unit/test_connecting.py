@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from broker.values import NS_PER_S
-from clients.crowd import Crowd
-from orchestrator.simulator.loop import Loop
+from brokerbed.broker.values import NS_PER_S
+from brokerbed.clients.crowd import Crowd
+from brokerbed.orchestrator.simulator.loop import Loop
 from tests.conftest import FromText
 
 TEXT = """

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker.log_record import Kind, Log, Reason
-from clients.raw_log import append
-from orchestrator.grounds.losses import described_losses, losses
+from brokerbed.clients.raw_log import append
+from brokerbed.log.record import Kind, Log, Reason
+from brokerbed.orchestrator.grounds.losses import described_losses, losses
 
 CALM_NS = [100]  # subscriptions before are known everywhere when messages enter later
 Told = tuple[int, Kind, str, str, int, Reason]  # time, kind, subject, topic, number of the message (of b1), reason

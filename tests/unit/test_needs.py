@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from orchestrator.grounds.base_image import GIVEN
+from brokerbed.orchestrator.grounds.base_image import GIVEN
 from tests import needs
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     monkeypatch.setenv("PATH", f"{tmp_path}:/nowhere")
     monkeypatch.delenv("BROKERBED_NO_INSTALL", raising=False)
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr("orchestrator.java.FETCHED", tmp_path / "java")
+    monkeypatch.setattr("brokerbed.analysis.java.FETCHED", tmp_path / "java")
     monkeypatch.setattr(needs, "SBIN", "/nowhere")
     monkeypatch.setattr(needs, "DEBIAN", tmp_path / "debian_version")
     monkeypatch.setattr(needs, "POLICY", found.policy)

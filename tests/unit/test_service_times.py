@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.log_record import RECORD, Kind, Log
-from broker.values import Message
-from clients.crowd import Crowd
-from clients.session import Client
+from brokerbed.broker.values import Message
+from brokerbed.clients.crowd import Crowd
+from brokerbed.clients.session import Client
+from brokerbed.log.record import RECORD, Kind, Log
 from tests.conftest import FromText
 
 MS = 1_000_000
@@ -110,7 +110,7 @@ def test_services_are_as_long_as_drawn_although_every_timer_is_late(from_text: F
 def test_run_warns_of_services_that_are_too_short_for_its_speedup(
     from_text: FromText, speedup: int, told: str | None
 ) -> None:
-    from orchestrator.grounds.lateness import short_demands
+    from brokerbed.orchestrator.grounds.lateness import short_demands
 
     scenario = from_text(SCENARIO.replace("speedup: 20", f"speedup: {speedup}")).points[0]
     warnings = list(short_demands(scenario))

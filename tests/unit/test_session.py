@@ -5,7 +5,7 @@ from collections.abc import Callable
 import mqtt5
 import pytest
 
-from clients.session import Client, Packet
+from brokerbed.clients.session import Client, Packet
 
 ACCEPTED = mqtt5.ConnAckPacket(session_present=False, reason_code=mqtt5.ConnAckReasonCode.SUCCESS)
 QUOTA_EXCEEDED = mqtt5.ConnAckPacket(session_present=False, reason_code=mqtt5.ConnAckReasonCode.QUOTA_EXCEEDED)

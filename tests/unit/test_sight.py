@@ -4,9 +4,9 @@ from itertools import islice
 
 import pytest
 
-from clients.sight import Seen, Sight
-from clients.workload import messages
-from orchestrator.scenario.format import Publisher
+from brokerbed.clients.sight import Seen, Sight
+from brokerbed.clients.workload import messages
+from brokerbed.scenario.format import Publisher
 
 
 def test_delays_are_from_when_each_message_was_made() -> None:

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
-from clients.stage import Stage
+from brokerbed.clients.stage import Stage
 
 
 class LateClock:

@@ -1,6 +1,6 @@
 """A few figures straight from the log of a simulation as it is written, whatever its length: what `predict` predicts.
 
-It knows the record format of broker/log_record.py and nothing of the analysis.
+It knows the record format of brokerbed/log/record.py and nothing of the analysis.
 """
 
 import math
@@ -11,10 +11,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from broker.log_record import ADDITIONAL, CLIENTS, FIELDS, NOT_BACK, REPLAY, Kind, Log
-from broker.values import NS_PER_S
-from orchestrator.scenario import Scenario
-from orchestrator.simulator.simulation import Simulation
+from brokerbed.broker.values import NS_PER_S
+from brokerbed.log.record import ADDITIONAL, CLIENTS, FIELDS, NOT_BACK, REPLAY, Kind, Log
+from brokerbed.orchestrator.simulator.simulation import Simulation
+from brokerbed.scenario import Scenario
 
 DTYPE = np.dtype([(name, {"q": "<i8", "i": "<i4", "B": "u1"}[code]) for name, code in FIELDS])
 BATCHES = 10  # equal parts of the measured time, whose spread tells how sure a mean is

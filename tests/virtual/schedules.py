@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.core.overlay import Overlay
-from broker.routing.filters import matches
-from broker.values import NS_PER_S, Entry
-from orchestrator.simulator.clients import Client
-from orchestrator.simulator.link_schedule import Quality
-from orchestrator.simulator.loop import Loop
-from orchestrator.simulator.network import Host, Uplink
-from orchestrator.simulator.wire import NO_DELAY
+from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.core.overlay import Overlay
+from brokerbed.broker.values import NS_PER_S, Entry
+from brokerbed.orchestrator.simulator.clients import Client
+from brokerbed.orchestrator.simulator.link_schedule import Quality
+from brokerbed.orchestrator.simulator.loop import Loop
+from brokerbed.orchestrator.simulator.network import Host, Uplink
+from brokerbed.orchestrator.simulator.wire import NO_DELAY
+from brokerbed.topics import matches
 
 MS = 1_000_000
 TOPICS = ("a/1", "a/2", "b/1")

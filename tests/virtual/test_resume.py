@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator import run_directory
-from orchestrator.run import VIRTUAL, run
-from orchestrator.scenario import Experiment, load
+from brokerbed.orchestrator import run_directory
+from brokerbed.orchestrator.run import VIRTUAL, run
+from brokerbed.scenario import Experiment, load
 from tests.broker.running import COMMAND, until
 
 SHORT = """

@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.scenario import load
-from orchestrator.simulator.simulation import Simulation
+from brokerbed.orchestrator.simulator.simulation import Simulation
+from brokerbed.scenario import load
 from tests.broker.running import COMMAND, until
 
 RUN_S_MAX = 120

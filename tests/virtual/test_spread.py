@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis.errors import SparkError
-from broker.log_record import MAGIC, NAMES_FILE, RECORDS_FILE, name_line
-from orchestrator import run as running
-from orchestrator.run import Task
+from brokerbed.analysis.errors import SparkError
+from brokerbed.log.record import MAGIC, NAMES_FILE, RECORDS_FILE, name_line
+from brokerbed.orchestrator import run as running
+from brokerbed.orchestrator.run import Task
 from tests.conftest import FromText
 
 SWEEP = """

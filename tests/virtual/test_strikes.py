@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.simulator.simulation import Simulation
+from brokerbed.orchestrator.simulator.simulation import Simulation
 from tests.conftest import FromText
 
 TEXT = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.predict import predict
+from brokerbed.analysis.predict import predict
 from tests.virtual.figures import simulate
 from tests.virtual.theory import Case, centre, compared, scenario_of, table3
 

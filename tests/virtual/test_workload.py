@@ -5,9 +5,9 @@ from itertools import islice, pairwise, takewhile
 
 import pytest
 
-from broker.values import NS_PER_S
-from clients.workload import Duration, Share, arrivals, churn, on_off, publications, shares_of, stream
-from orchestrator.scenario import Law
+from brokerbed.broker.values import NS_PER_S
+from brokerbed.clients.workload import Duration, Share, arrivals, churn, on_off, publications, shares_of, stream
+from brokerbed.scenario import Law
 
 LAWS = [
     Law(mean="10s"),

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.predict import predict
-from orchestrator.scenario import Scenario, load
+from brokerbed.analysis.predict import predict
+from brokerbed.scenario import Scenario, load
 from tests.virtual.figures import Figures, half_width, simulate
 
 

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 import yaml
 
-from broker.config import BrokerConfig
-from broker.core.broker import Broker
-from broker.runtime.metrics import BrokerCollector
+from brokerbed.analysis.predict import predict
+from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.runtime.metrics import BrokerCollector
+from brokerbed.orchestrator.grounds.base import Played
+from brokerbed.orchestrator.observe import RunCollector
 from deploy.dashboards import DASHBOARDS, FOLDER, built
-from orchestrator.grounds.base import Played
-from orchestrator.observe import RunCollector
 from tests.conftest import MINIMAL, FromText
 from tests.watch.expressions import DEPLOY, dashboards, of_dashboards, recorded, rules
 
@@ -79,7 +80,7 @@ def test_one_panel_shows_both_theory_and_measured() -> None:
 def known(from_text: FromText) -> set[str]:
     """The names of all metrics."""
     scenario = from_text(MINIMAL + "topology: {tree: line, brokers: 2}\n").points[0]
-    collectors = (BrokerCollector(Broker(BrokerConfig())), RunCollector(scenario, Played()))
+    collectors = (BrokerCollector(Broker(BrokerConfig())), RunCollector(scenario, predict(scenario), Played()))
     families = [family for collector in collectors for family in collector.collect()]
     return {f"{it.name}{'_total' * (it.type == 'counter')}" for it in families}
 

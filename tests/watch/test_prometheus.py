@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.predict import predict
-from orchestrator.scenario import load
-from orchestrator.targets import FOLDER_VARIABLE
+from brokerbed.analysis.predict import predict
+from brokerbed.orchestrator.targets import FOLDER_VARIABLE
+from brokerbed.scenario import load
 from tests.local.commands import run
 from tests.watch.expressions import alerts, of_dashboards, recorded
 from tests.watch.prometheus import POLL_S, Prometheus, prometheus, wait_for

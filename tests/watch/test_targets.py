@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from prometheus_client.core import Metric
 
-from analysis.predict import predict
-from orchestrator import targets
-from orchestrator.grounds import journal
-from orchestrator.grounds.base import Played
-from orchestrator.observe import RunCollector, predicted
+from brokerbed.analysis.predict import predict
+from brokerbed.orchestrator import targets
+from brokerbed.orchestrator.grounds import journal
+from brokerbed.orchestrator.grounds.base import Played
+from brokerbed.orchestrator.observe import RunCollector, predicted
+from brokerbed.scenario import Scenario
 from tests.broker.running import WAIT_S, until
 from tests.conftest import FromText
 from tests.local.commands import END_S_MAX, Command, assert_nothing_left, brokerbed, clean, run
@@ -131,6 +132,10 @@ def test_folder_that_cannot_be_written_is_told(tmp_path: Path, folder: Path) -> 
 # -- predictions ------------------------------------------------------------------------------------------------------
 
 
+def of_scenario(scenario: Scenario) -> dict[tuple[str, ...], float]:
+    return values([*predicted(predict(scenario), scenario.clock.speedup)])
+
+
 def test_predictions_by_hand(from_text: FromText) -> None:
     """Per copy 3 notifications per model second climb the only link, of two copies at four times the pace 24 per second.
 
@@ -138,7 +143,7 @@ def test_predictions_by_hand(from_text: FromText) -> None:
     that comes while it is away waits for the rest of the OFF period, 10 s on average; so half of all wait 10 s,
     and by Little's law 3/s x 5 s = 15 messages wait per copy.
     """
-    found = values([*predicted(predict(from_text(ONE_LINK).points[0]))])
+    found = of_scenario(from_text(ONE_LINK).points[0])
     rate = "brokerbed_predicted_messages_per_second"
     assert found[rate, "rate.notifications", "b1>b0"] == pytest.approx(24)
     assert found[rate, "rate.notifications", "b0>b1"] == 0
@@ -151,7 +156,7 @@ def test_predictions_by_hand(from_text: FromText) -> None:
 def test_unknown_rates_are_left_out(from_text: FromText) -> None:
     """A publisher with more to do than it can."""
     text = ONE_LINK.replace("rate: 3/s", "rate: 3/s, service: {mean: 1s}")
-    found = values([*predicted(predict(from_text(text).points[0]))])
+    found = of_scenario(from_text(text).points[0])
     rate = "brokerbed_predicted_messages_per_second"
     assert not [key for key in found if key[:2] == (rate, "rate.notifications")]
     assert (rate, "rate.control", "") in found
@@ -160,7 +165,7 @@ def test_unknown_rates_are_left_out(from_text: FromText) -> None:
 def test_clock_of_a_run(from_text: FromText, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = from_text(LONG).points[0]  # 10 s of warm-up and one hour, five times as fast
     played = Played(start_ns=1_000_000_000_000)
-    collector = RunCollector(scenario, played)
+    collector = RunCollector(scenario, predict(scenario), played)
 
     def at(wall_s: float) -> tuple[float, float]:
         """Model time and measured time, so many seconds after the beginning."""

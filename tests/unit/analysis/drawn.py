@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.estimates import Estimates, Numbers, estimates, rates, shares
-from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE, verdict_of
-from analysis.windows import BATCHES
+from brokerbed.analysis.estimates import Estimates, Numbers, estimates, rates, shares
+from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE, verdict_of
+from brokerbed.analysis.windows import BATCHES
 
 DRAWN = 4000
 TOLERANCE = 0.05

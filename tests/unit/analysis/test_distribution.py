@@ -5,8 +5,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from analysis.models.distribution import Times, share_longer, times_of
-from analysis.models.intermittent import Centre
+from brokerbed.analysis.models.distribution import Times, share_longer, times_of
+from brokerbed.analysis.models.intermittent import Centre
 
 Named = tuple[str, float] | None
 SQUARES = {"exponential": 2.0, "deterministic": 1.0, "uniform": 4 / 3}  # second moments of laws with mean 1

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.assumptions import doubts
+from brokerbed.analysis.assumptions import doubts
 
 ANALYSIS = Path(__file__).parents[3] / "docs" / "analysis.md"
 

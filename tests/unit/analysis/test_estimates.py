@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from analysis.estimates import Numbers, estimates, independent, poisson_limits, rates, shares, tables
-from analysis.measured import measured_by_count, measured_by_time
-from analysis.verdicts import AGREES, DIFFERS
-from analysis.windows import BATCHES
+from brokerbed.analysis.estimates import Numbers, estimates, independent, poisson_limits, rates, shares, tables
+from brokerbed.analysis.measured import measured_by_count, measured_by_time
+from brokerbed.analysis.verdicts import AGREES, DIFFERS
+from brokerbed.analysis.windows import BATCHES
 from tests.unit.analysis import drawn
 
 Cell = tuple[int, str, str, int, int, float, float]  # run, metric, first label, copy, batch, x, n

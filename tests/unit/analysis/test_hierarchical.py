@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from analysis.models.hierarchical import MODELS, Classes, Traffic
-from orchestrator import topology
-from orchestrator.topology import Tree
+from brokerbed.analysis.models.hierarchical import MODELS, Classes, Traffic
+from brokerbed.scenario import topology
+from brokerbed.scenario.topology import Tree
 
 # width: N_s -> remote entries, additional notifications/s (|F| = 1000, lifetime 60 s, omega = 1000/s)
 REFERENCE = {

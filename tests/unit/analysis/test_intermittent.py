@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from analysis.models.intermittent import Centre
+from brokerbed.analysis.models.intermittent import Centre
 
 
 def exponential(demand_s: float, on_s: float = 1.0, off_s: float = 0.0) -> Centre:

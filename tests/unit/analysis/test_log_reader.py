@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis import log_reader
-from broker.log_record import MAGIC, NOT_BACK, RECORD, RETAIN, Kind, name_line, route_line
+from brokerbed.log import reader as log_reader
+from brokerbed.log.record import MAGIC, NOT_BACK, RECORD, RETAIN, Kind, name_line, route_line
 
 NAMES = ("pub", "b1>b0", "b1>b3", "sub", "t", "b1.1")
 PUB, UP, DOWN, SUB, TOPIC, ORIGIN = range(len(NAMES))

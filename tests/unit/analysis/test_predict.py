@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from analysis.predict import experiment_as_json, predict
+from brokerbed.analysis.predict import experiment_as_json, predict
 from tests.conftest import MINIMAL, FromText
 
 STAR = MINIMAL + "topology: {tree: star, brokers: 3}\n"

@@ -10,8 +10,8 @@ import random
 import numpy as np
 import pytest
 
-from analysis.models.hierarchical import MODELS, Classes
-from orchestrator import topology
+from brokerbed.analysis.models.hierarchical import MODELS, Classes
+from brokerbed.scenario import topology
 
 TREE = topology.explicit({"r": None, "a": "r", "b": "a", "c": "a", "d": "r", "e": "d"})
 ARRIVAL_RATE = [0.05, 0.10, 0.20, 0.0, 0.02, 0.15]

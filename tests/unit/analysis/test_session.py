@@ -3,7 +3,7 @@
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from analysis.jobs.session import ended_by
+from brokerbed.analysis.jobs.session import ended_by
 
 
 def silence_after(first: BaseException) -> None:

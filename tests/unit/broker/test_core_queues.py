@@ -5,7 +5,7 @@ from typing import Any
 import mqtt5
 import pytest
 
-from broker.log_record import Reason
+from brokerbed.log.record import Reason
 from tests.core_client import FOREVER_S, NS_PER_S, Client, World
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.routing.filters import filter_problem, matches, topic_problem
+from brokerbed.topics import filter_problem, matches, topic_problem
 
 
 @pytest.mark.parametrize(

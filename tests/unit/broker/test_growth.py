@@ -11,10 +11,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from broker.core import handle_connect, handle_subscribe
-from broker.core.session import Session
-from broker.core.subscriptions import SharedGroup, Subscription, Subscriptions
-from broker.log_record import Log
+from brokerbed.broker.core import handle_connect, handle_subscribe
+from brokerbed.broker.core.session import Session
+from brokerbed.broker.core.subscriptions import SharedGroup, Subscription, Subscriptions
+from brokerbed.log.record import Log
 from tests.core_client import Client, World
 from tests.core_network import Network
 
@@ -167,7 +167,7 @@ def test_long_topics_stay_in_no_cache(qos: int) -> None:
 
 
 def test_names_in_the_log_are_remembered_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.log_record.NAME_CHARS_MAX", 1_000_000, raising=False)
+    monkeypatch.setattr("brokerbed.log.record.NAME_CHARS_MAX", 1_000_000, raising=False)
     log = Log()
 
     def name_all() -> None:
@@ -180,7 +180,7 @@ def test_names_in_the_log_are_remembered_up_to_a_number_of_bytes(monkeypatch: py
 
 
 def test_routes_in_the_log_are_remembered_up_to_a_number_of_receivers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.log_record.ROUTE_RECEIVERS_MAX", 10_000, raising=False)
+    monkeypatch.setattr("brokerbed.log.record.ROUTE_RECEIVERS_MAX", 10_000, raising=False)
     log = Log()
 
     def route_all() -> None:
@@ -192,7 +192,7 @@ def test_routes_in_the_log_are_remembered_up_to_a_number_of_receivers(monkeypatc
 
 
 def test_receivers_of_topics_are_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.core.subscriptions.RECEIVERS_MAX", 10_000, raising=False)
+    monkeypatch.setattr("brokerbed.broker.core.subscriptions.RECEIVERS_MAX", 10_000, raising=False)
     subscriptions = Subscriptions()
     for number in range(MANY):
         subscriptions.add(Subscription(Session(f"c{number}", None), "#", 1, False, False, number + 1))

@@ -3,8 +3,8 @@
 import mqtt5
 import pytest
 
-from broker.errors import MqttError
-from broker.mqtt import v5
+from brokerbed.broker.errors import MqttError
+from brokerbed.broker.mqtt import v5
 from tests.core_client import Client, World
 from tests.core_network import Network
 

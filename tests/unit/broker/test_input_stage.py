@@ -5,7 +5,7 @@ from typing import Any
 import mqtt5
 import pytest
 
-from broker.log_record import FIELDS, RECORD, WAITED, Kind, Log, Reason
+from brokerbed.log.record import FIELDS, RECORD, WAITED, Kind, Log, Reason
 from tests.core_client import NS_PER_S, Client, World
 
 

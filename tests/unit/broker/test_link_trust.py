@@ -3,8 +3,8 @@
 import mqtt5
 import pytest
 
-from broker.core import link_proof
-from broker.core.access import parse_access
+from brokerbed.broker.core import link_proof
+from brokerbed.broker.core.access import parse_access
 from tests.core_client import FOREVER_S, Client
 from tests.core_network import Network
 

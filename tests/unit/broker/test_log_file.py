@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from analysis.log_reader import read
-from broker.log_record import RECORD, Kind, Log
-from broker.runtime.log_file import LogFile
+from brokerbed.broker.runtime.log_file import LogFile
+from brokerbed.log.reader import read
+from brokerbed.log.record import RECORD, Kind, Log
 
 
 class FullDisk:

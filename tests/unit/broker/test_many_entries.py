@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from broker.core import entries_at_parent
-from broker.core.link import PACKET_IDS
-from broker.core.session import Session
-from broker.log_record import Kind
+from brokerbed.broker.core import entries_at_parent
+from brokerbed.broker.core.link import PACKET_IDS
+from brokerbed.broker.core.session import Session
+from brokerbed.log.record import Kind
 from tests.core_client import FOREVER_S, Client
 from tests.core_network import Network
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import mqtt5
 import pytest
 
-from broker.core.handle_subscribe import _enter
-from broker.core.link import KINDS
-from broker.core.subscriptions import Subscription
+from brokerbed.broker.core.handle_subscribe import _enter
+from brokerbed.broker.core.link import KINDS
+from brokerbed.broker.core.subscriptions import Subscription
 from tests.core_client import FOREVER_S, NS_PER_S
 from tests.core_network import Network
 from tests.overlay_examples import (

@@ -5,7 +5,7 @@ from typing import Any
 import mqtt5
 import pytest
 
-from broker.log_record import Kind
+from brokerbed.log.record import Kind
 from tests.core_client import FOREVER_S, NS_PER_S, QOS, Client, World
 from tests.core_network import Network
 

@@ -3,11 +3,11 @@
 import mqtt5
 import pytest
 
-from broker.config import BrokerConfig
-from broker.core import persist
-from broker.core.broker import Broker
-from broker.core.restore import restore
-from broker.core.store import MemoryStore
+from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.core import persist
+from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.core.restore import restore
+from brokerbed.broker.core.store import MemoryStore
 from tests.core_client import FOREVER_S, Client, World
 from tests.core_network import Network
 

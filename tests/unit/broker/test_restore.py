@@ -6,8 +6,8 @@ from collections.abc import Callable
 import mqtt5
 import pytest
 
-from broker.core import persist
-from broker.values import Message
+from brokerbed.broker.core import persist
+from brokerbed.broker.values import Message
 from tests.core_client import FOREVER_S, NS_PER_S, Client, World
 from tests.durable_world import DurableWorld
 

@@ -9,15 +9,15 @@ from typing import Any
 import mqtt5
 import pytest
 
-from analysis.log_reader import read
-from broker.config import BrokerConfig
-from broker.core import persist
-from broker.core.broker import Broker
-from broker.core.store import MemoryStore, Store, StoreFullError
-from broker.log_record import RECORD, Kind, Log
-from broker.runtime.log_file import TurnLog, complete
-from broker.runtime.server import Server
-from broker.runtime.store import SqliteStore
+from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.core import persist
+from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.core.store import MemoryStore, Store, StoreFullError
+from brokerbed.broker.runtime.log_file import TurnLog, complete
+from brokerbed.broker.runtime.server import Server
+from brokerbed.broker.runtime.store import SqliteStore
+from brokerbed.log.reader import read
+from brokerbed.log.record import RECORD, Kind, Log
 from tests.unit.broker.test_log_file import FullDisk
 
 QOS1 = mqtt5.QoS(1)

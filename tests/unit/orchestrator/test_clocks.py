@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from analysis.log_reader import DTYPE, ModelTime
-from orchestrator.grounds.clocks import Clocks, Reading
+from brokerbed.log.reader import DTYPE, ModelTime
+from brokerbed.orchestrator.grounds.clocks import Clocks, Reading
 
 MS = 1_000_000
 

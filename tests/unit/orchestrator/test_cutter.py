@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.grounds import cutter
+from brokerbed.orchestrator.grounds import cutter
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 

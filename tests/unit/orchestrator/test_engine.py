@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.grounds import engine
-from orchestrator.grounds.tunnel import Tunnel
+from brokerbed.orchestrator.grounds import engine
+from brokerbed.orchestrator.grounds.tunnel import Tunnel
 
-LABELS = "import json; from orchestrator.grounds.engine import labels_of; print(json.dumps(labels_of('run')))"
+LABELS = "import json; from brokerbed.orchestrator.grounds.engine import labels_of; print(json.dumps(labels_of('run')))"
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from orchestrator.cli import app
+from brokerbed.cli import app
 
 ROOT = Path(__file__).parents[3]
 OVERVIEW_COLUMNS = 60  # for the first sentence of a command on a terminal of 80
@@ -34,4 +34,4 @@ def test_documents_build_the_image_before_compose_needs_it() -> None:
     blocks = [block for page in pages for block in re.findall(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
     starting = [block for block in blocks if re.search(r"deploy/compose\.yaml .*up", block)]
     assert len(starting) == 2
-    assert all(block.startswith(".venv/bin/python -m orchestrator.grounds.image\n") for block in starting)
+    assert all(block.startswith(".venv/bin/python -m brokerbed.orchestrator.grounds.image\n") for block in starting)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import java
+from brokerbed.analysis import java
 
 
 def fake_java(folder: Path, version: str) -> Path:

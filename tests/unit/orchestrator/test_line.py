@@ -1,7 +1,7 @@
 """The schedule of a slow or narrow way; all times are worked out by hand."""
 
-from broker.values import NS_PER_S
-from orchestrator.grounds.line import Line, Quality
+from brokerbed.broker.values import NS_PER_S
+from brokerbed.orchestrator.grounds.line import Line, Quality
 
 MS = 1_000_000
 PIECE = 1460

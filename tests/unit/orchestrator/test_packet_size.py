@@ -3,10 +3,10 @@
 import mqtt5
 import pytest
 
-from broker.core.run import TAGGED, Run, notification
-from broker.values import Entry, Message, Properties, Published
-from clients.session import Packet
-from orchestrator.simulator.packet_size import link_bytes
+from brokerbed.broker.core.run import TAGGED, Run, notification
+from brokerbed.broker.values import Entry, Message, Properties, Published
+from brokerbed.clients.session import Packet
+from brokerbed.orchestrator.simulator.packet_size import link_bytes
 
 IDENTITY = ("overlay-message", f"left.1.{7:016d}")
 

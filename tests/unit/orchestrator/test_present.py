@@ -2,8 +2,8 @@
 
 import pytest
 
-from analysis.predict import predict
-from orchestrator import present
+from brokerbed import present
+from brokerbed.analysis.predict import predict
 from tests.conftest import MINIMAL, FromText
 
 SWEPT = """

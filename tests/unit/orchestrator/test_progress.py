@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from orchestrator import progress
-from orchestrator.progress import Estimate
-from orchestrator.scenario.units import duration_text
+from brokerbed import progress
+from brokerbed.progress import Estimate
+from brokerbed.scenario.units import duration_text
 
 
 def test_preparing_is_no_part_of_the_time_left() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import run
-from orchestrator.grounds.base import Tell
-from orchestrator.grounds.virtual import VirtualGround
-from orchestrator.scenario import Experiment
+from brokerbed.orchestrator import run
+from brokerbed.orchestrator.grounds.base import Tell
+from brokerbed.orchestrator.grounds.virtual import VirtualGround
+from brokerbed.scenario import Experiment
 from tests.conftest import FromText
 
 TEXT = "{scenario: 1, name: small, clock: {measure: 1s}, topology: {tree: star, brokers: 2}}"

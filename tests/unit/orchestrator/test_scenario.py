@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.scenario import Law, ScenarioError, load
-from orchestrator.scenario.format import Fault
-from orchestrator.scenario.units import (
+from brokerbed.scenario import Law, ScenarioError, load
+from brokerbed.scenario.format import Fault
+from brokerbed.scenario.units import (
     parse_bandwidth_bit_per_s,
     parse_duration_ns,
     parse_fraction,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import shipped
-from orchestrator.scenario import ScenarioError, load
+from brokerbed import shipped
+from brokerbed.scenario import ScenarioError, load
 
 HEAD = "scenario: 1\nname: x\nclock: {measure: 100s}\n"  # lines 1 to 3
 TREE = HEAD + "topology: {tree: line, brokers: 3}\n"  # line 4

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from orchestrator import topology
-from orchestrator.topology import BROKERS_MAX, TopologyError, Tree
+from brokerbed.scenario import topology
+from brokerbed.scenario.topology import BROKERS_MAX, TopologyError, Tree
 
 
 def shape(tree: Tree) -> dict[str, str | None]:

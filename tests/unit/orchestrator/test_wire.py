@@ -3,13 +3,13 @@
 import mqtt5
 import pytest
 
-from broker.core.run import notification
-from clients.session import Packet
-from orchestrator.grounds.line import Line
-from orchestrator.simulator.link_schedule import Quality
-from orchestrator.simulator.loop import Loop
-from orchestrator.simulator.packet_size import link_bytes
-from orchestrator.simulator.wire import Wire
+from brokerbed.broker.core.run import notification
+from brokerbed.clients.session import Packet
+from brokerbed.orchestrator.grounds.line import Line
+from brokerbed.orchestrator.simulator.link_schedule import Quality
+from brokerbed.orchestrator.simulator.loop import Loop
+from brokerbed.orchestrator.simulator.packet_size import link_bytes
+from brokerbed.orchestrator.simulator.wire import Wire
 
 
 class End:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from orchestrator.grounds.async_testing import AsyncBrokerNetwork
-    from orchestrator.grounds.testing import BrokerNetwork
+    from brokerbed.orchestrator.grounds.async_testing import AsyncBrokerNetwork
+    from brokerbed.orchestrator.grounds.testing import BrokerNetwork
 
-NAMES = ("brokerbed", "orchestrator.pytest_plugin")  # the entry point, and -p or pytest_plugins
+NAMES = ("brokerbed", "brokerbed.pytest_plugin")  # the entry point, and -p or pytest_plugins
 
 
 class BrokerNetworks:
@@ -46,7 +46,7 @@ class BrokerNetworks:
 
     def new(self, parents: "Mapping[str, str | None] | None" = None, **settings: Any) -> "BrokerNetwork":
         """One that is not started yet."""
-        from orchestrator.grounds.testing import BrokerNetwork
+        from brokerbed.orchestrator.grounds.testing import BrokerNetwork
 
         __tracebackhide__ = True
         network = BrokerNetwork(parents, folder=self._folder(), **settings)
@@ -78,7 +78,7 @@ class AsyncBrokerNetworks:
         self, parents: "Mapping[str, str | None] | None" = None, **settings: Any
     ) -> "AsyncBrokerNetwork":
         """As of BrokerNetworks."""
-        from orchestrator.grounds.async_testing import AsyncBrokerNetwork
+        from brokerbed.orchestrator.grounds.async_testing import AsyncBrokerNetwork
 
         __tracebackhide__ = True
         network = AsyncBrokerNetwork(self._networks.new(parents, **settings))

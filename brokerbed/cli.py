@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analysis.errors import MasterError, RunError, SparkError, named_in_errors
-from analysis.jobs.cluster import check_master
-from orchestrator import shipped
-from orchestrator.entry import INTERRUPTED
-from orchestrator.grounds.base import GroundError
-from orchestrator.java import JavaError, need_java
-from orchestrator.options import (
+from brokerbed import shipped
+from brokerbed.analysis.errors import MasterError, RunError, SparkError, named_in_errors
+from brokerbed.analysis.java import JavaError, need_java
+from brokerbed.analysis.jobs.cluster import check_master
+from brokerbed.entry import INTERRUPTED
+from brokerbed.options import (
     BadInputError,
     Ground,
     Live,
@@ -32,14 +31,15 @@ from orchestrator.options import (
     check_engines,
     page_address,
 )
-from orchestrator.scenario import ScenarioError, load, schema
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.scenario import ScenarioError, load, schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from analysis.jobs.analyse import Analysis
-    from analysis.runs import Finished
-    from orchestrator.run import Task
+    from brokerbed.analysis.jobs.analyse import Analysis
+    from brokerbed.analysis.runs import Finished
+    from brokerbed.orchestrator.run import Task
 
 DIFFERS = 1
 BAD_INPUT = 2
@@ -116,9 +116,9 @@ def predict(file: File, as_json: Json = False, detail: Detail = False) -> None:
 
     Example: brokerbed predict muehl2009/fig3 --json
     """
-    from analysis.predict import experiment_as_json
-    from analysis.predict import predict as predicted
-    from orchestrator import present
+    from brokerbed import present
+    from brokerbed.analysis.predict import experiment_as_json
+    from brokerbed.analysis.predict import predict as predicted
 
     experiment = load(shipped.find(file))
     with_detail_rows = detail or (as_json and not experiment.is_sweep)
@@ -162,11 +162,11 @@ def run(
 
     Example: brokerbed run quickstart --on virtual
     """
-    from analysis.predict import predict as predicted
-    from orchestrator import present
-    from orchestrator.progress import progress
-    from orchestrator.run import DOCKER, GROUNDS, VIRTUAL
-    from orchestrator.run import run as run_experiment
+    from brokerbed import present
+    from brokerbed.analysis.predict import predict as predicted
+    from brokerbed.orchestrator.run import DOCKER, GROUNDS, VIRTUAL
+    from brokerbed.orchestrator.run import run as run_experiment
+    from brokerbed.progress import progress
 
     if on not in GROUNDS:
         raise BadInputError(f"--on: the grounds are {', '.join(GROUNDS)}, not {on}")
@@ -184,7 +184,9 @@ def run(
     present.print_warnings([predicted(point, detail=False) for point in experiment.points])
     spread = None if master is None or on != VIRTUAL else partial(_spread, master, verbose)
     with progress(f"{experiment.name} on {on}") as report:
-        folder = run_experiment(experiment, on, seed, seeds, out, report, spread, present.tell, engine or (), page)
+        folder = run_experiment(
+            experiment, on, seed, seeds, out, report, spread, present.tell, engine or (), page, predicted
+        )
     if not no_analyse:
         allow = allow_inconclusive, allow_unpredicted
         return _analyse([folder], master, as_json, detail, junit, *allow, verbose, is_warned=True)
@@ -193,8 +195,8 @@ def run(
 
 
 def _spread(master: str, verbose: bool, tasks: "Sequence[Task]", work: "Callable[[Task], None]") -> None:
-    from analysis.jobs.session import session
-    from analysis.jobs.spread import spread
+    from brokerbed.analysis.jobs.session import session
+    from brokerbed.analysis.jobs.spread import spread
 
     with session(master, 0, verbose) as spark:
         spread(spark, [task.absolute() for task in tasks], work)
@@ -224,10 +226,10 @@ def _analyse(
     folders: "Sequence[Path]", master: str | None, as_json: bool, detail: bool, junit_file: Path | None,
     allow_inconclusive: bool, allow_unpredicted: bool, verbose: bool, is_warned: bool = False,
 ) -> int:  # fmt: skip
-    from analysis import junit, report
-    from analysis.runs import find
-    from analysis.verdicts import AGREES, INCONCLUSIVE
-    from orchestrator import present
+    from brokerbed import present
+    from brokerbed.analysis import junit, report
+    from brokerbed.analysis.runs import find
+    from brokerbed.analysis.verdicts import AGREES, INCONCLUSIVE
 
     passing = (AGREES, True), (INCONCLUSIVE, allow_inconclusive), (None, allow_unpredicted)
     allowed = {verdict for verdict, is_allowed in passing if is_allowed}
@@ -250,8 +252,8 @@ def _analyse(
 
 
 def _analysed(found: "Sequence[Finished]", master: str | None, verbose: bool) -> "list[Analysis]":
-    from analysis.jobs.analyse import analyse as analyse_all
-    from orchestrator.progress import progress
+    from brokerbed.analysis.jobs.analyse import analyse as analyse_all
+    from brokerbed.progress import progress
 
     with progress("analysis", is_even=False) as report, named_in_errors(found[0].folder):
         return list(analyse_all(found, master, verbose, progress=report))
@@ -265,10 +267,10 @@ def report(run_dir: RunDir, master: Master = None, verbose: Verbose = False) -> 
 
     Example: brokerbed report runs/latest
     """
-    from analysis import report as reports
+    from brokerbed.analysis import report as reports
 
     if not reports.is_analysed(run_dir):
-        from analysis.runs import find
+        from brokerbed.analysis.runs import find
 
         found = find(run_dir)
         need_java()
@@ -285,9 +287,9 @@ def compare(run_dirs: RunDirs, master: Master = None, as_json: Json = False, ver
 
     Example: brokerbed compare runs/one runs/other
     """
-    from analysis.compare import comparison, missing
-    from analysis.runs import find
-    from orchestrator import present
+    from brokerbed import present
+    from brokerbed.analysis.compare import comparison, missing
+    from brokerbed.analysis.runs import find
 
     found = [find(folder) for folder in run_dirs]
     if left := missing(found):
@@ -308,8 +310,8 @@ def trace(run_dir: RunDir, message: Message, as_json: Json = False) -> None:
 
     Example: brokerbed trace runs/latest sensor.0.17
     """
-    from analysis.trace import trace as way_of
-    from orchestrator import present
+    from brokerbed import present
+    from brokerbed.analysis.trace import trace as way_of
 
     steps = way_of(run_dir, message)
     if as_json:
@@ -348,7 +350,7 @@ def broker(context: typer.Context) -> int:
 
     Example: brokerbed broker --port 1883
     """
-    from broker.runtime.command import main as serve
+    from brokerbed.broker.runtime.command import main as serve
 
     return serve(context.args)
 
@@ -361,9 +363,9 @@ def clean(engine: Engines = None) -> None:
 
     Example: brokerbed clean
     """
-    from orchestrator import targets
-    from orchestrator.grounds import journal
-    from orchestrator.grounds.engine import clean_engines
+    from brokerbed.orchestrator import targets
+    from brokerbed.orchestrator.grounds import journal
+    from brokerbed.orchestrator.grounds.engine import clean_engines
 
     check_engines(engine or [])
     ended = [*journal.clean(), *targets.clean(), *clean_engines(engine or [])]
@@ -381,8 +383,8 @@ def doctor() -> int:
 
     Example: brokerbed doctor
     """
-    from orchestrator import present
-    from orchestrator.doctor import examine
+    from brokerbed import present
+    from brokerbed.doctor import examine
 
     findings = list(examine())
     present.print_findings(findings)

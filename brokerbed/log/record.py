@@ -4,7 +4,7 @@ A record has a fixed width, so that appending one is a single packing. Names (cl
 first occur; a set of receivers that a topic has is numbered as a route, so that a notification to fifty subscribers is
 one record. `count` records more of the same: messages `sequence` ... `sequence + count - 1` of one origin,
 alike in all but that.
-The broker's driver writes both buffers to files; analysis/log_reader.py turns them into one row per event.
+The broker's driver writes both buffers to files; brokerbed/log/reader.py turns them into one row per event.
 """
 
 import json

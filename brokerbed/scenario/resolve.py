@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from broker.log_record import CLIENTS
-from broker.routing.filters import filter_problem, topic_problem
-from orchestrator.scenario import format as written
-from orchestrator.scenario.document import Plain, shown
-from orchestrator.scenario.model import Cell, Churn, Publications, Scenario, Subscriptions
-from orchestrator.scenario.units import NS_PER_S
-from orchestrator.topology import TopologyError, Tree
+from brokerbed.log.record import CLIENTS
+from brokerbed.scenario import format as written
+from brokerbed.scenario.document import Plain, shown
+from brokerbed.scenario.model import Cell, Churn, Publications, Scenario, Subscriptions
+from brokerbed.scenario.topology import TopologyError, Tree
+from brokerbed.scenario.units import NS_PER_S
+from brokerbed.topics import filter_problem, topic_problem
 
 E = TypeVar("E", written.SubscriptionsAt, written.PublicationsAt)
 Path = tuple[str | int, ...]

@@ -5,7 +5,7 @@ The analysis keeps series over time for what is chosen here, the report draws th
 
 from collections.abc import Sequence
 
-from orchestrator.scenario import Scenario, matches
+from brokerbed.scenario import Scenario, matches
 
 POINTS_MAX = 8  # of a sweep: drawn with tree, tables and time
 WAYS_MAX = 12  # publishers and subscribers whose delays are drawn

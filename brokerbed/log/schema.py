@@ -7,7 +7,7 @@ EVENTS = pa.schema(
         pa.field("position", pa.int64(), nullable=False),  # in the log of this broker, over all its lives
         pa.field("time_ns", pa.int64(), nullable=False),
         pa.field("broker", pa.string(), nullable=False),
-        pa.field("event", pa.string(), nullable=False),  # the kinds of broker/log_record.py, `routed` spelt out
+        pa.field("event", pa.string(), nullable=False),  # the kinds of brokerbed/log/record.py, `routed` spelt out
         pa.field("origin", pa.string()),  # where the message entered the tree; null where the event has no message
         pa.field("sequence", pa.int64()),  # its number there: origin.sequence is its identity
         pa.field("number", pa.int32()),  # `identified`: the publisher's own, which clients log as `sequence`

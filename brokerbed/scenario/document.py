@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import yaml
 
-from orchestrator.scenario.errors import Problem, ScenarioError
+from brokerbed.scenario.errors import Problem, ScenarioError
 
 FILE_BYTES_MAX = 8 * 2**20  # an explicit tree of 100 000 brokers takes 2 MiB
 NESTING_MAX = 32  # the deepest key of the format is five levels down

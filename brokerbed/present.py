@@ -10,15 +10,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from analysis.delays import Way
-from analysis.predict import Prediction, Row
-from analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE, Compared
-from orchestrator.doctor import Finding
+from brokerbed.analysis.delays import Way
+from brokerbed.analysis.predict import Prediction
+from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE, Compared
+from brokerbed.doctor import Finding
+from brokerbed.metrics import Row
 
 if TYPE_CHECKING:  # they bring Spark, which most commands need not
-    from analysis.compare import Comparison
-    from analysis.jobs.analyse import Analysis, Point
-    from analysis.trace import Step
+    from brokerbed.analysis.compare import Comparison
+    from brokerbed.analysis.jobs.analyse import Analysis, Point
+    from brokerbed.analysis.trace import Step
 
 UNWRAPPED_COLUMNS = 100_000  # off a terminal no line is folded or cut
 WARNINGS_SHOWN_MAX = 10  # an overloaded tree has hundreds of unstable queues; the first few tell the story
@@ -198,7 +199,7 @@ def print_advice(points: Iterable["Point"], allowed: Collection[str | None]) -> 
 
 def _print_doubts(analysis: "Analysis") -> None:
     """On stderr, what follows from assumptions that do not hold: a warning for each kind."""
-    from analysis.assumptions import doubts  # it brings scipy, which most commands need not
+    from brokerbed.analysis.assumptions import doubts  # it brings scipy, which most commands need not
 
     broken = [
         (it.name, it.at, _at(point.prediction)) for point in analysis.points for it in point.assumptions if not it.holds

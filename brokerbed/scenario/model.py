@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from broker.routing.filters import is_wildcard, matches
-from orchestrator.scenario.document import Plain
-from orchestrator.scenario.format import (
+from brokerbed.scenario.document import Plain
+from brokerbed.scenario.format import (
     CLASSES_MAX,
     Clock,
     Fault,
@@ -22,7 +21,8 @@ from orchestrator.scenario.format import (
     Subscriber,
     Tolerance,
 )
-from orchestrator.topology import Tree
+from brokerbed.scenario.topology import Tree
+from brokerbed.topics import is_wildcard, matches
 
 P = TypeVar("P", Publisher, Subscriber)
 Cell = tuple[int, int]  # position of the broker in the tree, number of the class

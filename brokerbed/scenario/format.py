@@ -12,9 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from orchestrator import topology
-from orchestrator.scenario.document import shown
-from orchestrator.scenario.units import (
+from brokerbed.scenario import topology
+from brokerbed.scenario.document import shown
+from brokerbed.scenario.units import (
     NS_PER_S,
     BandwidthBitPerS,
     DurationNs,

@@ -4,11 +4,11 @@ import shutil
 from difflib import get_close_matches
 from pathlib import Path
 
-import orchestrator
-from orchestrator.options import BadInputError
-from orchestrator.scenario.errors import Problem, ScenarioError
+import brokerbed
+from brokerbed.options import BadInputError
+from brokerbed.scenario.errors import Problem, ScenarioError
 
-FOLDER = Path(orchestrator.__file__).parents[1] / "scenarios"  # beside the packages, in a clone and when installed
+FOLDER = Path(brokerbed.__file__).parent / "scenarios"
 
 
 def shipped() -> dict[str, Path]:

@@ -1,6 +1,6 @@
 """Where Spark finds its Java: JAVA_HOME, PATH, or the runtime that `make setup` fetched into the environment.
 
-Run as a program (`python -m orchestrator.java`) it fetches that runtime, if none is there yet.
+Run as a program (`python -m brokerbed.analysis.java`) it fetches that runtime, if none is there yet.
 """
 
 import os

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.schema import EVENTS
-from broker.log_record import FIELDS, MAGIC, NAMES_FILE, NOT_BACK, RECORD, RECORDS_FILE, Kind
+from brokerbed.log.record import FIELDS, MAGIC, NAMES_FILE, NOT_BACK, RECORD, RECORDS_FILE, Kind
+from brokerbed.log.schema import EVENTS
 
 _NUMPY = {"q": "<i8", "i": "<i4", "B": "u1"}
 DTYPE = np.dtype([(name, _NUMPY[code]) for name, code in FIELDS])

@@ -28,10 +28,10 @@ def main() -> NoReturn:
 
 def _command(arguments: list[str]) -> tuple[Callable[[list[str]], int], list[str]]:
     if arguments[:1] == ["broker"]:
-        from broker.runtime.command import main as broker
+        from brokerbed.broker.runtime.command import main as broker
 
         return broker, arguments[1:]
-    from orchestrator.cli import dispatch
+    from brokerbed.cli import dispatch
 
     return dispatch, arguments
 

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from orchestrator.present import console
-from orchestrator.scenario.units import duration_text
+from brokerbed.present import console
+from brokerbed.scenario.units import duration_text
 
 LINE_S, LINE_S_MAX = 5.0, 60.0  # between two lines of progress off a terminal, at first and after a while
 PER_LINE = 0.05  # of the time so far, in between

@@ -1,4 +1,4 @@
-"""`python -m orchestrator.warm`: a small run and its analysis, which leave Spark's classes as Java has them in memory.
+"""`python -m brokerbed.warm`: a small run and its analysis, which leave Spark's classes as Java has them in memory.
 
 With that archive beside the environment's programs Spark starts in half the time. Without it all works as well.
 """
@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from analysis.errors import SparkError
-from analysis.jobs.analyse import analyse
-from analysis.jobs.session import ARCHIVE
-from analysis.runs import find
-from orchestrator.java import JavaError
-from orchestrator.run import VIRTUAL, run
-from orchestrator.scenario import load
+from brokerbed.analysis.errors import SparkError
+from brokerbed.analysis.java import JavaError
+from brokerbed.analysis.jobs.analyse import analyse
+from brokerbed.analysis.jobs.session import ARCHIVE
+from brokerbed.analysis.runs import find
+from brokerbed.orchestrator.run import VIRTUAL, run
+from brokerbed.scenario import load
 
 WAIT_S_MAX = 120.0
 SCENARIO = """

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator import java
+from brokerbed.analysis import java
 
 PROBE_S_MAX = 10  # for each question to the outside
 PYTHON_MIN = (3, 11)
@@ -55,8 +55,8 @@ def _image() -> tuple[str | None, str]:
     """Whether the image is there or can be made, and what to do if not."""
     import docker  # as above
 
-    from orchestrator.grounds import base_image, image
-    from orchestrator.grounds.base import GroundError
+    from brokerbed.orchestrator.grounds import base_image, image
+    from brokerbed.orchestrator.grounds.base import GroundError
 
     try:
         client = docker.from_env(timeout=PROBE_S_MAX)

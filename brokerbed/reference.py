@@ -1,14 +1,14 @@
-"""docs/cli.md, from the commands themselves: `python -m orchestrator.reference > docs/cli.md`."""
+"""docs/cli.md, from the commands themselves: `python -m brokerbed.reference > docs/cli.md`."""
 
 from typing import Any
 
 import typer
 
-from orchestrator.cli import app
+from brokerbed.cli import app
 
 HEAD = """\
 # Commands
-Written by `python -m orchestrator.reference`; a test keeps it current.
+Written by `python -m brokerbed.reference`; a test keeps it current.
 
 Every error is one sentence on stderr. Exit codes: 0 all agrees and every invariant holds (or nothing is judged); 1 it
 ran, but a measurement differs from its prediction, is inconclusive or has no prediction, or an invariant does not hold;

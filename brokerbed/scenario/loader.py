@@ -8,11 +8,11 @@ from typing import Any, NoReturn, get_origin
 
 from pydantic import ValidationError
 
-from orchestrator.scenario.document import NESTING_MAX, Node, Plain, read_document, shown
-from orchestrator.scenario.errors import Problem, ScenarioError
-from orchestrator.scenario.format import ScenarioFile
-from orchestrator.scenario.model import Experiment, Scenario
-from orchestrator.scenario.resolve import resolve
+from brokerbed.scenario.document import NESTING_MAX, Node, Plain, read_document, shown
+from brokerbed.scenario.errors import Problem, ScenarioError
+from brokerbed.scenario.format import ScenarioFile
+from brokerbed.scenario.model import Experiment, Scenario
+from brokerbed.scenario.resolve import resolve
 
 SWEEP_POINTS_MAX = 20_000  # each is a run of its own
 NOT_SWEPT = ("scenario", "name", "sweep")  # what makes the points one experiment

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from orchestrator.scenario.document import shown
+from brokerbed.scenario.document import shown
 
 NS_PER_S = 1_000_000_000
 DURATION_NS_MAX = 2**62  # 146 years; sums of two still fit 64 bits

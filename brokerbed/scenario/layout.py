@@ -6,7 +6,7 @@ the middle of its children. A mere chain winds: to the right, then back.
 
 from dataclasses import dataclass
 
-from orchestrator.topology import Tree
+from brokerbed.scenario.topology import Tree
 
 EDGE = 26.0
 WIDEST = 11.0  # link, in pixels

@@ -1,0 +1,1 @@
+"""The one import name of brokerbed: its front door, and the vocabulary that its parts share."""

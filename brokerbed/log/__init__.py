@@ -1,0 +1,1 @@
+"""The message log: what a record holds, and how files of records become tables."""
