@@ -13,21 +13,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brokerbed import shipped
+from brokerbed import extras, shipped
 from brokerbed.analysis.errors import MasterError, RunError, SparkError, named_in_errors
 from brokerbed.analysis.java import JavaError, need_java
 from brokerbed.analysis.jobs.cluster import check_master
 from brokerbed.entry import INTERRUPTED
 from brokerbed.options import (
+    AllowInconclusive,
+    AllowUnpredicted,
     BadInputError,
+    Detail,
+    Engines,
+    File,
     Ground,
+    Json,
+    Junit,
     Live,
     LiveAt,
+    Master,
     Message,
     RunDir,
     RunDirs,
     Seed,
     Seeds,
+    Verbose,
     check_engines,
     page_address,
 )
@@ -50,23 +59,6 @@ app = typer.Typer(
     add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
 )  # fmt: skip
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="A scenario file, or the name of a shipped scenario.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, numbers unrounded.")]
-Master = Annotated[str | None, typer.Option(metavar="URL", help="A Spark cluster, as spark://HOST:7077.")]
-Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write metrics and invariants as test cases.")]
-AllowInconclusive = Annotated[
-    bool, typer.Option("--allow-inconclusive", help="Exit with 0 if nothing differs, even if something cannot be told.")
-]
-AllowUnpredicted = Annotated[bool, typer.Option("--allow-unpredicted", help="Let rows without a prediction pass.")]
-Engines = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--engine", metavar="URL", help="A Docker engine: ssh://, tcp:// or unix://; several share the brokers."
-    ),
-]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Spark says.")]
-Detail = Annotated[bool, typer.Option("--detail", help="Also the rows per broker, link and queue.")]
-
 
 def dispatch(arguments: list[str]) -> int:
     """Runs a command; its exit code. Every error that a user can cause is one line on stderr."""
@@ -78,7 +70,7 @@ def dispatch(arguments: list[str]) -> int:
     except GroundError as error:
         print(f"brokerbed: {error}", file=sys.stderr)
         return MISSING if error.is_missing else DIFFERS
-    except (SparkError, JavaError) as error:
+    except (SparkError, JavaError, extras.MissingExtraError) as error:
         print(f"brokerbed: {error}", file=sys.stderr)
         return MISSING
     except typer.TyperException as error:
@@ -177,8 +169,10 @@ def run(
     if page and on == VIRTUAL:
         raise BadInputError("--live: the virtual ground runs faster than anybody can watch; use --on local or docker")
     experiment = load(shipped.find(file))
+    if on == DOCKER:
+        extras.need("docker", "the docker ground")
     if not no_analyse:
-        need_java()  # before anything is run that could not be analysed
+        _need_spark()  # before anything is run that could not be analysed
     if master is not None:
         check_master(master)
     present.print_warnings([predicted(point, detail=False) for point in experiment.points])
@@ -192,6 +186,11 @@ def run(
         return _analyse([folder], master, as_json, detail, junit, *allow, verbose, is_warned=True)
     print(json.dumps({"scenario": experiment.name, "on": on, "run_directory": str(folder)}) if as_json else folder)
     return 0
+
+
+def _need_spark() -> None:
+    extras.need("analysis", "the analysis")
+    need_java()
 
 
 def _spread(master: str, verbose: bool, tasks: "Sequence[Task]", work: "Callable[[Task], None]") -> None:
@@ -227,6 +226,8 @@ def _analyse(
     allow_inconclusive: bool, allow_unpredicted: bool, verbose: bool, is_warned: bool = False,
 ) -> int:  # fmt: skip
     from brokerbed import present
+
+    extras.need("analysis", "the analysis")
     from brokerbed.analysis import junit, report
     from brokerbed.analysis.runs import find
     from brokerbed.analysis.verdicts import AGREES, INCONCLUSIVE
@@ -267,13 +268,14 @@ def report(run_dir: RunDir, master: Master = None, verbose: Verbose = False) -> 
 
     Example: brokerbed report runs/latest
     """
+    extras.need("analysis", "the report")
     from brokerbed.analysis import report as reports
 
     if not reports.is_analysed(run_dir):
         from brokerbed.analysis.runs import find
 
         found = find(run_dir)
-        need_java()
+        _need_spark()
         _analysed([found], master, verbose)
     with named_in_errors(run_dir):
         print(reports.write(run_dir))
@@ -288,6 +290,8 @@ def compare(run_dirs: RunDirs, master: Master = None, as_json: Json = False, ver
     Example: brokerbed compare runs/one runs/other
     """
     from brokerbed import present
+
+    extras.need("analysis", "the comparison")
     from brokerbed.analysis.compare import comparison, missing
     from brokerbed.analysis.runs import find
 
@@ -365,10 +369,15 @@ def clean(engine: Engines = None) -> None:
     """
     from brokerbed.orchestrator import targets
     from brokerbed.orchestrator.grounds import journal
-    from brokerbed.orchestrator.grounds.engine import clean_engines
 
     check_engines(engine or [])
-    ended = [*journal.clean(), *targets.clean(), *clean_engines(engine or [])]
+    if engine:
+        extras.need("docker", "--engine")
+    ended = [*journal.clean(), *targets.clean()]
+    if not extras.missing("docker"):
+        from brokerbed.orchestrator.grounds.engine import clean_engines
+
+        ended += clean_engines(engine or [])
     for it in ended:
         print(f"ended {it}")
     if not ended:

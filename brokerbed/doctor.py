@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from brokerbed import extras
 from brokerbed.analysis import java
 
 PROBE_S_MAX = 10  # for each question to the outside
@@ -25,6 +26,8 @@ def examine() -> Iterator[Finding]:
     yield Finding("Python", "everything", _python(), f"install Python {'.'.join(map(str, PYTHON_MIN))} or newer", True)
     found = java.find_java()
     yield Finding("Java", "run, analyse", f"{found.version}: {found.executable}" if found else None, java.ADVICE, True)
+    yield Finding("packages", "analyse, report, compare", _packages("analysis"), _advice("analysis"), True)
+    yield Finding("packages", "run --on docker", _packages("docker"), _advice("docker"))
     yield Finding("Docker engine", "run --on docker", _docker(), "install and start Docker (Debian: docker.io)")
     yield Finding("image for containers", "run --on docker", *_image())
     yield Finding("slow, narrow links", "run on local, docker", "by brokerbed's relay, on every kernel", "")
@@ -37,8 +40,18 @@ def _python() -> str | None:
     return f"{platform.python_version()}: {sys.executable}" if version >= PYTHON_MIN else None
 
 
+def _packages(extra: str) -> str | None:
+    return None if extras.missing(extra) else ", ".join(extras.PACKAGES[extra])
+
+
+def _advice(extra: str) -> str:
+    return f"pip install 'brokerbed[{extra}]'"
+
+
 def _docker() -> str | None:
     """The engine's version, if one answers at DOCKER_HOST or the usual socket."""
+    if extras.missing("docker"):
+        return None
     import docker  # slow to import, and only wanted here
 
     try:
@@ -53,6 +66,8 @@ def _docker() -> str | None:
 
 def _image() -> tuple[str | None, str]:
     """Whether the image is there or can be made, and what to do if not."""
+    if extras.missing("docker"):
+        return None, _advice("docker")
     import docker  # as above
 
     from brokerbed.orchestrator.grounds import base_image, image

@@ -18,6 +18,22 @@ RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help=f"A run director
 Message = Annotated[
     str, typer.Argument(metavar="MESSAGE", help="PUBLISHER.NUMBER, or as in the log, BROKER.LIFE.NUMBER.")
 ]
+File = Annotated[str, typer.Argument(metavar="FILE", help="A scenario file, or the name of a shipped scenario.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, numbers unrounded.")]
+Master = Annotated[str | None, typer.Option(metavar="URL", help="A Spark cluster, as spark://HOST:7077.")]
+Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write metrics and invariants as test cases.")]
+AllowInconclusive = Annotated[
+    bool, typer.Option("--allow-inconclusive", help="Exit with 0 if nothing differs, even if something cannot be told.")
+]
+AllowUnpredicted = Annotated[bool, typer.Option("--allow-unpredicted", help="Let rows without a prediction pass.")]
+Engines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine", metavar="URL", help="A Docker engine: ssh://, tcp:// or unix://; several share the brokers."
+    ),
+]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Spark says.")]
+Detail = Annotated[bool, typer.Option("--detail", help="Also the rows per broker, link and queue.")]
 Ground = Annotated[
     str, typer.Option(help="Where: local (a process per broker), virtual (simulated) or docker (containers).")
 ]
