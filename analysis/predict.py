@@ -7,8 +7,9 @@ from typing import Any
 
 from brokerbed.analysis.columns import class_columns, peer_columns
 from brokerbed.analysis.delays import Queue, Way, predict_delays
-from brokerbed.analysis.models.hierarchical import MODELS, Classes, Traffic, no_traffic
-from brokerbed.metrics import Row
+from brokerbed.analysis.models.hierarchical import Classes, Model, Traffic, no_traffic
+from brokerbed.analysis.models.registry import model_of
+from brokerbed.metrics import HEADLINE_PER_PAIR, HEADLINE_TOTALS, Row
 from brokerbed.scenario import Experiment, Publisher, Scenario, Subscriber, matches
 from brokerbed.scenario.units import NS_PER_S
 
@@ -59,8 +60,11 @@ class Prediction:
 
 def predict(scenario: Scenario, detail: bool = True) -> Prediction:
     """The headline rows, and with `detail` those per broker, link and stage."""
-    of_classes = _traffic(scenario, class_columns(scenario))
-    of_one_copy = _traffic(scenario, peer_columns(scenario))
+    model = model_of(scenario.routing)
+    if model is None:
+        return _unpredicted(scenario)
+    of_classes = _traffic(scenario, model, class_columns(scenario))
+    of_one_copy = _traffic(scenario, model, peer_columns(scenario))
     delays = predict_delays(scenario, of_classes, of_one_copy)
     traffic = of_classes + of_one_copy.times(scenario.copies)
     rows = [*_totals(traffic, delays.throughput_is_known), *_per_way(delays.ways)]
@@ -69,6 +73,22 @@ def predict(scenario: Scenario, detail: bool = True) -> Prediction:
         rows += [Row("delay.stage", {"stage": it.stage, "at": it.at}, _known(it.response_s)) for it in delays.stages]
     notes = (*delays.notes, *_unmatched_topics(scenario))
     return Prediction(scenario, tuple(rows), delays.ways, tuple(delays.unstable), notes)
+
+
+def _unpredicted(scenario: Scenario) -> Prediction:
+    """The headline rows, without values."""
+    pairs = [
+        {"publisher": publisher.id, "subscriber": subscriber.id}
+        for publisher in scenario.publishers
+        for subscriber in scenario.subscribers
+        if matches(subscriber.topic, publisher.topic)
+    ]
+    rows = [Row(metric, {}, None) for metric in HEADLINE_TOTALS]
+    rows += [Row(metric, labels, None) for labels in pairs for metric in HEADLINE_PER_PAIR]
+    note = (
+        f"there is no model of {scenario.routing} routing, so nothing is predicted; docs/extend.md says how to add one"
+    )
+    return Prediction(scenario, tuple(rows), (), (), (note, *_unmatched_topics(scenario)))
 
 
 def experiment_as_json(experiment: Experiment, predictions: Iterable[Prediction], detail: bool) -> dict[str, Any]:
@@ -121,8 +141,7 @@ def _known(value: float) -> float | None:
     return None if isnan(value) else value
 
 
-def _traffic(scenario: Scenario, columns: Iterator[Classes]) -> Traffic:
-    model = MODELS[scenario.routing]
+def _traffic(scenario: Scenario, model: Model, columns: Iterator[Classes]) -> Traffic:
     refresh_s = None if scenario.refresh_ns is None else scenario.refresh_ns / NS_PER_S
     traffic = no_traffic(scenario.tree)
     for chunk in columns:

@@ -17,7 +17,7 @@ class BrokerConfig:
     parent_password: str | None = field(default=None, repr=False)
     parent_is_foreign: bool = False  # the parent is no broker of ours: the link is an ordinary user there
     is_testbed: bool = False  # publishers of an experiment have their identity in the payload, which is logged
-    routing: str = "identity"  # how subscriptions travel to the parent: flooding, simple or identity
+    routing: str = "identity"  # the name of an algorithm of broker/routing, or of another package
     refresh_s: float = 0.0  # every so often all interest is repeated to the parent, and what is not repeated is dropped
     packet_bytes_max: int = 268_435_460  # incoming; the largest packet of MQTT, so that clients need not be told
     connect_bytes_max: int = 2**20  # of a CONNECT; one with all its fields at their largest has some 650 000 bytes

@@ -14,16 +14,24 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def main() -> NoReturn:
     try:
+        code = _exit_code()
+        if code > SIGNALLED:
+            _ignore_further_signals()
+    except KeyboardInterrupt:  # a second one, before the first one was dealt with
+        _ignore_further_signals()
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+def _exit_code() -> int:
+    try:
         with _exiting_on_interrupt():
             command, arguments = _command(sys.argv[1:])
-        code = command(arguments)
+        return command(arguments)
     except KeyboardInterrupt:
-        code = INTERRUPTED
+        return INTERRUPTED
     except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    if code > SIGNALLED:
-        _ignore_further_signals()
-    sys.exit(code)
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
 
 
 def _command(arguments: list[str]) -> tuple[Callable[[list[str]], int], list[str]]:

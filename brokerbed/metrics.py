@@ -4,6 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+HEADLINE_TOTALS = (
+    "table.remote_entries",
+    "table.local_entries",
+    "rate.notifications",
+    "rate.notifications.additional",
+    "rate.control",
+    "rate.total",
+)
 HEADLINE_PER_PAIR = ("delay.end_to_end", "delivery.ratio")  # of a publisher and a subscriber
 UNITS = {"table": "1", "rate": "1/s", "delay": "s", "delivery": "1"}
 

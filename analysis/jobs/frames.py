@@ -168,21 +168,21 @@ class Frames:
 
     @cached_property
     def always(self) -> DataFrame:
-        """Links to which a broker sends everything: upwards, and with flooding downwards, too."""
+        """Links to which a broker sends everything: upwards, and without stored entries downwards, too."""
         rows = []
         for run in self.finished.runs:
             for child, parent in run.scenario.tree.links:
                 rows.append((run.number, child, f"{child}>{parent}"))
-                if run.scenario.routing == "flooding":
+                if not run.scenario.algorithm.stores_entries:
                     rows.append((run.number, parent, f"{parent}>{child}"))
         return self.table(rows, "run int, broker string, client string")
 
     @cached_property
     def ancestors(self) -> DataFrame:
-        """For each broker the links above it, as the parent's end of each is called; none with flooding."""
+        """For each broker the links above it, as the parent's end of each is called; none without stored entries."""
         rows = []
         for run in self.finished.runs:
-            parents = {} if run.scenario.routing == "flooding" else dict(run.scenario.tree.links)
+            parents = dict(run.scenario.tree.links) if run.scenario.algorithm.stores_entries else {}
             for below in parents:
                 child = below
                 while (parent := parents.get(child)) is not None:
@@ -191,9 +191,10 @@ class Frames:
         return self.table(rows, "run int, below string, broker string, client string")
 
     @cached_property
-    def simple(self) -> DataFrame:
-        rows = [(run.number, run.scenario.routing == "simple") for run in self.finished.runs]
-        return self.table(rows, "run int, is_simple boolean")
+    def sends_each(self) -> DataFrame:
+        """Whether equal filters of several subscribers have an entry each."""
+        rows = [(run.number, run.scenario.algorithm.sends_each_subscription) for run in self.finished.runs]
+        return self.table(rows, "run int, sends_each boolean")
 
     @cached_property
     def wildcards(self) -> DataFrame | None:

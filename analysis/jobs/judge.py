@@ -82,7 +82,7 @@ def _judged(facts: Facts) -> Iterator[DataFrame]:
     moved = balance.movements(events, frames.inputs, facts.lives)
     last = facts.lives.groupBy("run", "broker").agg(F.max("life").alias("last_life"))
     found = entries.final_entries(moved, last)
-    yield checks.tables(entries.wrong_entries(found, frames.ancestors, frames.simple))
+    yield checks.tables(entries.wrong_entries(found, frames.ancestors, frames.sends_each))
     spread = moved if frames.wildcards is None else balance.with_wildcards(moved, frames.wildcards)
     yield checks.routed(balance.episodes(balance.to_subscribers(spread, frames.always)))
     counts = balance.per_client(events, frames.inputs).persist()

@@ -86,9 +86,6 @@ def flooding(tree: Tree, classes: Classes, refresh_s: float | None) -> Traffic:
     return below.traffic(nothing, nothing, passed_down=everything, unwanted=nothing)
 
 
-MODELS: dict[str, Model] = {"identity": identity, "simple": simple, "flooding": flooding}
-
-
 class _Below:
     """What stands below each link: sums and products over subtrees, all in one walk over the tree."""
 

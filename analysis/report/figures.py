@@ -15,6 +15,7 @@ from brokerbed.analysis.report.chart import STYLES, Chart, Curve, Dot
 from brokerbed.analysis.report.data import Point, Row
 from brokerbed.analysis.report.scales import number
 from brokerbed.analysis.verdicts import DIFFERS
+from brokerbed.scenario import algorithm
 from brokerbed.scenario.units import NS_PER_S, parse_duration_ns, parse_rate_per_s
 
 CHARTS_MAX = 16
@@ -245,12 +246,12 @@ def _saved(axes: Axes, metric: str) -> tuple[Axes, dict[int, Row]]:
     flooding = {
         tuple(str(point.scenario.at[key]) for key in others): rows[point.number]
         for point in axes.points
-        if point.scenario.at[ROUTING] == "flooding"
+        if not point.scenario.algorithm.stores_entries
     }
     values = {}
     for point in axes.points:
         other = flooding.get(tuple(str(point.scenario.at[key]) for key in others))
-        if other is not None and point.scenario.at[ROUTING] != "flooding":
+        if other is not None and point.scenario.algorithm.stores_entries:
             values[point.number] = _less(other, rows[point.number])
     return axes, values
 
@@ -274,11 +275,11 @@ def _crossing(axes: Axes) -> Chart:
     curves: list[Curve] = []
     routing, rate = axes.others.index(ROUTING), axes.others.index(PUBLICATIONS)
     groups = axes.groups()
-    for name in dict.fromkeys(group[routing] for group in groups if group[routing] != "flooding"):
+    storing = [name for name in dict.fromkeys(group[routing] for group in groups) if algorithm(name).stores_entries]
+    for name in storing:
         first = next(its for group, its in groups.items() if group[routing] == name)
         curves.append(_curve(axes, first, control, f"control, {name}", len(curves) % STYLES))
-    shown = next(group[routing] for group in groups if group[routing] != "flooding")
     for group, its in groups.items():
-        if group[routing] == shown:
+        if group[routing] == storing[0]:
             curves.append(_curve(axes, its, saved, f"saved, {_told(PUBLICATIONS, group[rate])}", len(curves) % STYLES))
     return _chart(axes, "Control messages and saved notifications", "messages, 1/s", curves, y_log=True)

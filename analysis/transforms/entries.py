@@ -17,7 +17,7 @@ def final_entries(moved: DataFrame, lives: DataFrame) -> DataFrame:
     )
 
 
-def wrong_entries(entries: DataFrame, ancestors: DataFrame, is_simple: DataFrame) -> DataFrame:
+def wrong_entries(entries: DataFrame, ancestors: DataFrame, sends_each: DataFrame) -> DataFrame:
     """Remote entries beside those that the local subscriptions below ask for: (..., there, wanted).
 
     `ancestors`: for each broker, every link above it as the parent's end sees it. With identity-based routing a filter
@@ -32,8 +32,8 @@ def wrong_entries(entries: DataFrame, ancestors: DataFrame, is_simple: DataFrame
         local.join(F.broadcast(ancestors), ["run", "below"])
         .groupBy("run", "broker", "client", "filter")
         .agg(F.sum("entries").alias("subscriptions"))
-        .join(F.broadcast(is_simple), "run")
-        .withColumn("wanted", F.when(F.col("is_simple"), F.col("subscriptions")).otherwise(F.lit(1)))
+        .join(F.broadcast(sends_each), "run")
+        .withColumn("wanted", F.when(F.col("sends_each"), F.col("subscriptions")).otherwise(F.lit(1)))
         .select("run", "broker", "client", "filter", "wanted")
     )
     there = entries.where(is_link(F.col("client"))).withColumnRenamed("entries", "there")

@@ -21,7 +21,7 @@ from brokerbed.broker.core.subscriptions import Subscriptions
 from brokerbed.broker.core.timers import SetTimer, Timers
 from brokerbed.broker.errors import MalformedPacketError, MqttError, ProtocolError
 from brokerbed.broker.mqtt import frames, v5, v311
-from brokerbed.broker.routing.registry import STRATEGIES
+from brokerbed.broker.routing import registry
 from brokerbed.broker.values import NS_PER_S, Message, Published
 from brokerbed.log.record import NUMBER_MAX, RECORD, Kind, Log, Reason
 
@@ -61,7 +61,7 @@ class Broker:
         self.counters = Counters()
         self.sessions: dict[str, Session] = {}  # of clients, by client id
         self.links: dict[str, Session] = {}  # of children, by the client id of the link
-        self.subscriptions = Subscriptions(STRATEGIES[config.routing].floods)
+        self.subscriptions = Subscriptions(not registry.algorithm(config.routing).stores_entries)
         self.routes = self.subscriptions.routes
         self.overlay = overlay.Overlay(self)
         self.retained: dict[str, Message] = {}

@@ -22,7 +22,7 @@ def accept_link(broker: "Broker", session: Session, packet: mqtt5.ConnectPacket,
     if not is_present:
         if broker.log is not None:
             session.log_number = broker.log.number(f"{broker.config.name}>{session.link.peer}")
-        if broker.overlay.strategy.floods:
+        if not broker.overlay.algorithm.stores_entries:
             everything = subscribe_to_all(broker, session)
             for message in handle_subscribe.retained_for(broker, "#", now_ns):
                 handle_subscribe.send_one_retained(broker, everything, message, Entry("#"), now_ns)

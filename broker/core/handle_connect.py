@@ -97,7 +97,8 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
         if not connection.is_local:
             raise MqttError("links from other machines need a link secret", 0x87)
         _authenticate(broker, packet)
-        if broker.overlay.strategy.floods and not may_subscribe(config.access, packet.username, packet.client_id, "#"):
+        gets_everything = not broker.overlay.algorithm.stores_entries
+        if gets_everything and not may_subscribe(config.access, packet.username, packet.client_id, "#"):
             raise MqttError("under flooding a link gets everything, which this user must not read", 0x87)
         _accept(broker, connection, packet, False, now_ns)
     elif packet.authentication_method != link_proof.METHOD:

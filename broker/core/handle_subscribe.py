@@ -138,7 +138,7 @@ def forget_all(broker: "Broker", session: "Session", now_ns: int) -> None:
     if session.link is not None:
         for topic_filter, identity in list(session.link.entries):
             _leave(broker, session, topic_filter, [(IDENTITY, identity), (RESYNCS, "")], now_ns)
-        if broker.overlay.strategy.floods:
+        if not broker.overlay.algorithm.stores_entries:
             broker.subscriptions.remove(session, "#")
     for topic_filter in list(session.subscriptions):
         _leave(broker, session, topic_filter, [], now_ns)

@@ -29,7 +29,7 @@ from brokerbed.broker.core.link import (
 )
 from brokerbed.broker.core.run import TAGGED
 from brokerbed.broker.core.session import Session
-from brokerbed.broker.routing.registry import STRATEGIES
+from brokerbed.broker.routing import registry
 from brokerbed.broker.values import NS_PER_S, Entry, Message
 from brokerbed.log.record import REPLAY, RETAIN, Kind
 from brokerbed.topics import matches
@@ -45,7 +45,8 @@ STALE_PERIODS = 3  # an entry that was not repeated for so many refreshes is dro
 class Overlay:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self.strategy = STRATEGIES[broker.config.routing]()
+        self.algorithm = registry.algorithm(broker.config.routing)
+        self.strategy = self.algorithm.make()
         self.parent: Session | None = None
         self.subscribed = 0  # local subscriptions so far; numbers their identities
         self.at_parent = EntriesAtParent(broker)
@@ -99,7 +100,7 @@ class Overlay:
 
     def count_interest(self) -> None:
         """All that clients and children want, counted anew."""
-        self.strategy = STRATEGIES[self._broker.config.routing]()
+        self.strategy = self.algorithm.make()
         for session in (*self._broker.sessions.values(), *self._broker.links.values()):
             for entry in child_link.interest(session):
                 self.strategy.added(entry)
@@ -125,7 +126,7 @@ class Overlay:
         is_same = stored is not None and (stored.origin, stored.sequence) == (message.origin, message.sequence)
         if stored is not None and message.topic in _climbing(self.parent):
             return
-        if self.strategy.floods:
+        if not self.algorithm.stores_entries:
             if not is_same:
                 handle_publish.publish(self._broker, message, now_ns, entry)
             return
@@ -231,7 +232,9 @@ class Overlay:
             for packet_id in list(parent.received):  # its numbers begin anew
                 persist.forget_received(self._broker, parent, packet_id)
             persist.save_received_id(self._broker, parent, 0)
-            if name is None and self.strategy.floods:  # a foreign parent must be asked for everything, once
+            if (
+                name is None and not self.algorithm.stores_entries
+            ):  # a foreign parent must be asked for everything, once
                 everything = mqtt5.TopicFilter("#", max_qos=mqtt5.QoS(2), no_local=True, retain_as_published=True)
                 packet_id = persist.take_packet_id(self._broker, parent)
                 self._broker.send(connection, mqtt5.SubscribePacket(packet_id, [everything]))

@@ -63,7 +63,7 @@ class _Restoring:
                     session.expires_at_ns = self.now_ns + expiry_s * NS_PER_S
                     persist.save_session(broker, session)
                 handle_connect.expire_later(broker, session)
-        if session.link is not None and (session.link.is_parent or broker.overlay.strategy.floods):
+        if session.link is not None and (session.link.is_parent or not broker.overlay.algorithm.stores_entries):
             child_link.subscribe_to_all(broker, session)
 
     def subscription(self, number: int, row: Row) -> None:

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 
+from brokerbed.broker.routing.strategy import Algorithm
 from brokerbed.broker.values import Entry
 
 
 class Flooding:
-    floods = True
-
     def added(self, entry: Entry) -> Entry | None:
         del entry
         return None
@@ -18,3 +17,11 @@ class Flooding:
 
     def wanted(self) -> Iterable[Entry]:
         return ()
+
+
+ALGORITHM = Algorithm(
+    "flooding",
+    "Every notification crosses every link; brokers store nothing about one another.",
+    Flooding,
+    stores_entries=False,
+)

@@ -5,12 +5,11 @@ Two subscriptions are the same when their filters are the same string (Mühl et 
 
 from collections.abc import Iterable
 
+from brokerbed.broker.routing.strategy import Algorithm
 from brokerbed.broker.values import Entry
 
 
 class Identity:
-    floods = False
-
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
@@ -27,3 +26,8 @@ class Identity:
 
     def wanted(self) -> Iterable[Entry]:
         return map(Entry, self._counts)
+
+
+ALGORITHM = Algorithm(
+    "identity", "A filter travels up once, however many subscriptions to it there are below.", Identity
+)

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 
+from brokerbed.broker.routing.strategy import Algorithm
 from brokerbed.broker.values import Entry
 
 
 class Simple:
-    floods = False
-
     def __init__(self) -> None:
         self._entries: dict[Entry, None] = {}
 
@@ -21,3 +20,8 @@ class Simple:
 
     def wanted(self) -> Iterable[Entry]:
         return self._entries
+
+
+ALGORITHM = Algorithm(
+    "simple", "Every subscription travels to the root and is stored on the way.", Simple, sends_each_subscription=True
+)

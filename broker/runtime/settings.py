@@ -16,7 +16,7 @@ from brokerbed.broker.config import BrokerConfig, Demand
 from brokerbed.broker.core.access import AccessError, parse_access, parse_users
 from brokerbed.broker.core.link_proof import SECRET_BYTES_MIN
 from brokerbed.broker.laws import LAWS, sampler
-from brokerbed.broker.routing.registry import STRATEGIES
+from brokerbed.broker.routing import registry
 from brokerbed.broker.runtime.addresses import is_loopback
 from brokerbed.broker.values import NS_PER_S
 
@@ -85,9 +85,10 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--parent", metavar="HOST:PORT", help="the broker above this one in the tree")
     options.add_argument(
         "--routing",
-        choices=sorted(STRATEGIES),
-        default="identity",
-        help="how subscriptions travel to the parent (default %(default)s)",
+        type=_routing,
+        default=registry.DEFAULT,
+        metavar="R",
+        help=f"how subscriptions travel to the parent: {', '.join(registry.BUILT_IN)} (default %(default)s)",
     )
     options.add_argument("--config", type=Path, metavar="FILE", help="more settings, see docs/broker.md")
     options.add_argument("--data", type=Path, metavar="DIR", help="keep durable state and message log in this folder")
@@ -195,6 +196,13 @@ def _link_secret(file: Path, folder: Path, name: str | None) -> bytes | None:
     if len(secret) < SECRET_BYTES_MIN:
         raise SettingsError(f"{file}: link_secret_file: {name} must hold at least {SECRET_BYTES_MIN} characters")
     return secret
+
+
+def _routing(name: str) -> str:
+    try:
+        return registry.algorithm(name).name
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"there is no {name}; there are {', '.join(registry.names())}") from None
 
 
 def _parent(text: str) -> tuple[str, int]:

@@ -1,5 +1,6 @@
 """The scenario file: `load` turns it into an Experiment of frozen Scenarios, or raises one ScenarioError."""
 
+from brokerbed.broker.routing.registry import algorithm
 from brokerbed.scenario.errors import ScenarioError
 from brokerbed.scenario.format import Fault, Law, Link, Publisher, Service, Subscriber
 from brokerbed.scenario.loader import load, load_at, schema
@@ -8,5 +9,5 @@ from brokerbed.topics import is_wildcard, matches
 
 __all__ = [
     "Churn", "Experiment", "Fault", "Law", "Link", "Publications", "Publisher", "Scenario", "ScenarioError", "Service",
-    "Subscriber", "Subscriptions", "class_topic", "is_wildcard", "load", "load_at", "matches", "schema",
+    "Subscriber", "Subscriptions", "algorithm", "class_topic", "is_wildcard", "load", "load_at", "matches", "schema",
 ]  # fmt: skip

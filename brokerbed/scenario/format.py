@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
+from brokerbed.broker.routing import registry
 from brokerbed.scenario import topology
 from brokerbed.scenario.document import shown
 from brokerbed.scenario.units import (
@@ -84,6 +85,19 @@ FileName = Annotated[
 Count = Annotated[int, Field(strict=True, ge=1)]
 BrokerCount = Annotated[int, Field(strict=True, ge=1, le=topology.BROKERS_MAX)]
 Qos = Annotated[Literal[0, 1, 2], BeforeValidator(_no_truth)]
+
+
+def _known_routing(value: Any) -> str:
+    try:
+        return registry.algorithm(value).name
+    except (KeyError, TypeError):
+        *others, last = registry.names()
+        raise problem(f"must be {', '.join(others)} or {last}, not {shown(value)}") from None
+
+
+Routing = Annotated[
+    str, BeforeValidator(_known_routing), WithJsonSchema({"type": "string", "examples": list(registry.BUILT_IN)})
+]
 
 
 class Law(Part):
@@ -377,7 +391,7 @@ class ScenarioFile(Part):
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 1
     clock: Clock
     topology: Topology
-    routing: Literal["flooding", "simple", "identity"] = "identity"
+    routing: Routing = registry.DEFAULT
     refresh: DurationNs | None = None
     classes: Annotated[int, Field(strict=True, ge=1, le=CLASSES_MAX)] = 1
     subscriptions: Subscriptions = Subscriptions()

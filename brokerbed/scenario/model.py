@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from brokerbed.broker.routing import registry
+from brokerbed.broker.routing.strategy import Algorithm
 from brokerbed.scenario.document import Plain
 from brokerbed.scenario.format import (
     CLASSES_MAX,
@@ -88,6 +90,11 @@ class Scenario:
     durability: str
     links: tuple[Link, ...]
     tolerance: Tolerance
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The record of the routing algorithm, which says what it stores and sends."""
+        return registry.algorithm(self.routing)
 
     def copy_of(self, peer: P, copy: int) -> P:
         """Copy number `copy` of a peer: an id and a topic of its own, which no other copy's filters match."""

@@ -202,9 +202,9 @@ def test_entries_at_the_end(small: Small, routing: str, wrong: list[tuple[Any, .
     ancestors = small.table(
         "run int, below string, broker string, client string", *(TREE if routing != "flooding" else ())
     )
-    is_simple = small.table("run int, is_simple boolean", (0, routing == "simple"))
+    sends_each = small.table("run int, sends_each boolean", (0, routing == "simple"))
     final = entries.final_entries(its, last).persist()
-    found = entries.wrong_entries(final, ancestors, is_simple)
+    found = entries.wrong_entries(final, ancestors, sends_each)
     assert plain(found.where("there != wanted"), "broker", "client", "filter", "there", "wanted") == wrong
     if routing == "identity":
         assert plain(checks.tables(found).where("broken > 0"), "broken", "text") == [

@@ -1,0 +1,85 @@
+"""A routing algorithm and its model from somebody else's package, which a scenario just names."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brokerbed.broker.routing import registry
+from tests.analysis.commands import PAIR, Commands
+
+PACKAGE = """
+from brokerbed.analysis.models.hierarchical import identity
+from brokerbed.broker.routing.identity import Identity
+from brokerbed.broker.routing.strategy import Algorithm
+
+ALGORITHM = Algorithm("acme", "Like identity routing, by another name.", Identity)
+
+def model(tree, classes, refresh_s):
+    return identity(tree, classes, refresh_s)
+"""
+ROUTING, MODELS = (
+    "[brokerbed.routing]\nacme = acme_routing:ALGORITHM\n",
+    "[brokerbed.models]\nacme = acme_routing:model\n",
+)
+Install = Callable[[str], None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Puts the package on the path, as pip would, with these entry points."""
+
+    def installed(entry_points: str) -> None:
+        site = tmp_path / "site"
+        described = site / "acme_routing-1.0.dist-info"
+        described.mkdir(parents=True)
+        (site / "acme_routing.py").write_text(PACKAGE, encoding="utf-8")
+        (described / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: acme-routing\nVersion: 1.0\n", encoding="utf-8"
+        )
+        (described / "entry_points.txt").write_text(entry_points, encoding="utf-8")
+        monkeypatch.syspath_prepend(str(site))
+        monkeypatch.setattr(registry, "_loaded", {})
+        monkeypatch.delitem(sys.modules, "acme_routing", raising=False)
+
+    return installed
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    file = tmp_path / "acme.yaml"
+    file.write_text(PAIR + "routing: acme\n", encoding="utf-8")
+    return file
+
+
+def test_algorithm_of_another_package_is_run_and_judged(
+    install: Install, scenario: Path, command: Commands, tmp_path: Path
+) -> None:
+    install(ROUTING + MODELS)
+    done = command("run", scenario, "--on", "virtual", "--out", tmp_path / "runs", "--json")
+    assert done.code == 0, done.errors
+    assert {row["verdict"] for row in done.json["metrics"] if not row["labels"]} == {"agrees"}
+    assert all(it["holds"] for it in done.json["invariants"])
+
+
+def test_without_a_model_nothing_is_predicted_and_that_is_said(
+    install: Install, scenario: Path, command: Commands
+) -> None:
+    install(ROUTING)
+    done = command("predict", scenario, "--json")
+    assert done.code == 0
+    assert {row["predicted"] for row in done.json["metrics"]} == {None}
+    assert "there is no model of acme routing" in done.errors
+
+
+def test_name_that_nobody_registered_is_a_mistake_in_the_scenario(scenario: Path, command: Commands) -> None:
+    done = command("predict", scenario)
+    assert done.code == 2
+    assert "routing: must be flooding, simple or identity, not acme" in done.errors
+
+
+def test_broker_takes_it_from_its_command_line(install: Install) -> None:
+    install(ROUTING)
+    assert registry.names() == ["flooding", "simple", "identity", "acme"]
+    assert registry.algorithm("acme").summary.startswith("Like identity")
