@@ -14,12 +14,19 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def main() -> NoReturn:
     try:
-        code = _exit_code()
-        if code > SIGNALLED:
-            _ignore_further_signals()
-    except KeyboardInterrupt:  # a second one, before the first one was dealt with
-        _ignore_further_signals()
+        try:
+            code = _exit_code()
+            if code > SIGNALLED:
+                _ignore_signals()
+        except KeyboardInterrupt:  # a second one, before the first one was dealt with
+            code = INTERRUPTED
+            _ignore_signals()
+    except KeyboardInterrupt:  # a third
         code = INTERRUPTED
+        _ignore_signals()
+    # If KeyboardInterrupt propagates out of an exec of source text, as libraries use it, CPython ends by SIGINT even
+    # if the exception is caught later. The next exec of source text resets that flag.
+    exec("")  # noqa: S102
     sys.exit(code)
 
 
@@ -56,13 +63,10 @@ def _exiting_on_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def _ignore_further_signals() -> None:
+def _ignore_signals() -> None:
     """The command has cleaned up after a signal; another one must not kill the interpreter while it exits."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    # If KeyboardInterrupt propagates out of an exec of source text, as libraries use it, CPython ends by SIGINT even
-    # if the exception is caught later. The next exec of source text resets that flag.
-    exec("")  # noqa: S102
 
 
 if __name__ == "__main__":
