@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test test-fast kill-campaign check bench pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign local-campaign docker-campaign
+.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign local-campaign docker-campaign
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -55,6 +55,9 @@ bench: setup ## benchmarks: figures and ratios, no times are asserted
 	$(BIN)/python -m bench.simulator_speed
 	$(BIN)/python -m bench.broker_memory
 	$(BIN)/python -m bench.analysis_speed
+
+pictures: setup ## docs/images anew, from a run in a real Chromium (a minute and a half)
+	$(BIN)/python -m tests.browser.pictures
 
 fault-campaign: setup ## 1000 random fault schedules on simulated networks (half a minute)
 	$(BIN)/python -m tests.virtual.campaign
