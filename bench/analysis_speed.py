@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from bench.taken import Means, Taken, taken_by
 from brokerbed.analysis.runs import Finished, find
-from brokerbed.orchestrator.run import VIRTUAL, run
+from brokerbed.orchestrator.grounds.registry import VIRTUAL
+from brokerbed.orchestrator.run import run
 from brokerbed.scenario import load
 
 MEMORY_BYTES = 4 << 30

@@ -38,8 +38,9 @@ from brokerbed.options import (
     Seeds,
     Verbose,
     check_engines,
+    ground_kind,
     page_address,
-)
+)  # fmt: skip
 from brokerbed.orchestrator.grounds.base import GroundError
 from brokerbed.scenario import ScenarioError, load, schema
 
@@ -156,27 +157,20 @@ def run(
     """
     from brokerbed import present
     from brokerbed.analysis.predict import predict as predicted
-    from brokerbed.orchestrator.run import DOCKER, GROUNDS, VIRTUAL
     from brokerbed.orchestrator.run import run as run_experiment
     from brokerbed.progress import progress
 
-    if on not in GROUNDS:
-        raise BadInputError(f"--on: the grounds are {', '.join(GROUNDS)}, not {on}")
-    check_engines(engine or [])
-    if engine and on != DOCKER:
-        raise BadInputError("--engine is for containers: add --on docker")
     page = page_address(live_at or "127.0.0.1:0") if live or live_at else None
-    if page and on == VIRTUAL:
-        raise BadInputError("--live: the virtual ground runs faster than anybody can watch; use --on local or docker")
+    kind = ground_kind(on, engine or [], page is not None)
     experiment = load(shipped.find(file))
-    if on == DOCKER:
-        extras.need("docker", "the docker ground")
+    if kind.extra is not None:
+        extras.need(kind.extra, f"the {on} ground")
     if not no_analyse:
         _need_spark()  # before anything is run that could not be analysed
     if master is not None:
         check_master(master)
     present.print_warnings([predicted(point, detail=False) for point in experiment.points])
-    spread = None if master is None or on != VIRTUAL else partial(_spread, master, verbose)
+    spread = None if master is None or kind.is_real_time else partial(_spread, master, verbose)
     with progress(f"{experiment.name} on {on}") as report:
         folder = run_experiment(
             experiment, on, seed, seeds, out, report, spread, present.tell, engine or (), page, predicted

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from brokerbed.orchestrator.grounds.registry import GroundKind
 
 PORT_MAX = 65_535
 ENGINES = ("ssh://", "tcp://", "unix://")
@@ -69,3 +72,18 @@ def check_engines(urls: Sequence[str]) -> None:
     for url in urls:
         if not url.startswith(ENGINES):
             raise BadInputError(f"--engine: {url} is no ssh://, tcp:// or unix:// address of a Docker engine")
+
+
+def ground_kind(name: str, engines: Sequence[str], is_live: bool) -> "GroundKind":
+    """The ground of that name, if it can do what the other options ask for."""
+    from brokerbed.orchestrator.grounds.registry import GROUNDS
+
+    kind = GROUNDS.get(name)
+    if kind is None:
+        raise BadInputError(f"--on: the grounds are {', '.join(GROUNDS)}, not {name}")
+    check_engines(engines)
+    if engines and not kind.has_engines:
+        raise BadInputError("--engine is for containers: add --on docker")
+    if is_live and not kind.is_real_time:
+        raise BadInputError(f"--live: the {name} ground runs faster than anybody can watch; use --on local or docker")
+    return kind

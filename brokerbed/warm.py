@@ -13,7 +13,8 @@ from brokerbed.analysis.java import JavaError
 from brokerbed.analysis.jobs.analyse import analyse
 from brokerbed.analysis.jobs.session import ARCHIVE
 from brokerbed.analysis.runs import find
-from brokerbed.orchestrator.run import VIRTUAL, run
+from brokerbed.orchestrator.grounds.registry import VIRTUAL
+from brokerbed.orchestrator.run import run
 from brokerbed.scenario import load
 
 WAIT_S_MAX = 120.0

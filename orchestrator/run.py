@@ -20,17 +20,12 @@ from brokerbed.log.record import CLIENTS, RECORDS_FILE
 from brokerbed.metrics import Expectation
 from brokerbed.orchestrator import run_directory, run_request
 from brokerbed.orchestrator.estimate import Predict, announcement, estimate
-from brokerbed.orchestrator.grounds.base import Announce, Ground, GroundError, Place, Played, Progress, Tell
-from brokerbed.orchestrator.grounds.local import LocalGround
+from brokerbed.orchestrator.grounds.base import Announce, GroundError, Place, Played, Progress, Tell
 from brokerbed.orchestrator.grounds.real import Watcher
-from brokerbed.orchestrator.grounds.virtual import VirtualGround
+from brokerbed.orchestrator.grounds.registry import GROUNDS, VIRTUAL
 from brokerbed.orchestrator.workers import ended_by_signals, on_signal, run_on_all_cores
 from brokerbed.scenario import Experiment, Scenario
 
-VIRTUAL, LOCAL, DOCKER = "virtual", "local", "docker"
-
-
-GROUNDS = (VIRTUAL, LOCAL, DOCKER)
 WATCH_S = 1.0  # between two looks at what others have finished
 SEEN_S_MAX = 60.0  # until shared storage shows what another machine has written (NFS remembers for up to that)
 
@@ -49,14 +44,6 @@ class Task:
 
     def absolute(self) -> "Task":
         return replace(self, folder=self.folder.absolute(), file=self.file.absolute())
-
-
-def ground_of(name: str, engines: Sequence[str] = (), watcher: Watcher | None = None) -> Ground:
-    if name == DOCKER:
-        from brokerbed.orchestrator.grounds.docker import DockerGround  # its SDK takes a while to import
-
-        return DockerGround(engines, watcher)
-    return LocalGround(watcher) if name == LOCAL else VirtualGround()
 
 
 def _watcher_of(task: Task, tell: Tell, expected: Expectation | None) -> Watcher | None:
@@ -100,10 +87,11 @@ def run(
     With `predict`, long runs are announced, and predictions are shown while a run goes on.
     """
     points = [replace(point, seed=point.seed if seed is None else seed) for point in experiment.points]
+    kind = GROUNDS[ground]
     for point in points:
-        ground_of(ground, engines).check(point)
+        kind.make(engines, None).check(point)
     with ended_by_signals():
-        ground_of(ground, engines).prepare(tell)
+        kind.make(engines, None).prepare(tell)
     request = run_request.Request.of(points, ground, seeds, engines)
     with _os_errors_reported(out):
         folder, lock = _directory(experiment, request, points[0].seed, out, tell)
@@ -114,7 +102,7 @@ def run(
         ]
         left = [task.scenario for task in tasks if not run_directory.is_finished(task.folder)]
         if left and spread is None and predict is not None:
-            line = announcement(estimate(left, ground == VIRTUAL, predict), folder)
+            line = announcement(estimate(left, not kind.is_real_time, predict), folder)
             if line is not None:
                 tell(line)
         if len(tasks) == 1:
@@ -175,7 +163,7 @@ def _run_all(
         with _watching(left, len(tasks), progress):
             spread(left, run_task)
         _await_all(left)
-    elif ground == VIRTUAL:
+    elif not GROUNDS[ground].is_real_time:
         run_on_all_cores(left, run_task, len(tasks) - len(left), progress)
     else:
         _run_in_turn(left, len(tasks), progress, tell, predict)
@@ -248,8 +236,9 @@ def _run_task(task: Task, progress: Progress, tell: Tell, predict: Predict | Non
     started, begun = time.time(), time.monotonic()
     run_directory.describe(folder, scenario, task.ground, started)
     raw = folder / "raw"
-    expected = None if predict is None or task.ground == VIRTUAL else predict(scenario, True)
-    ground = ground_of(task.ground, task.engines, _watcher_of(task, tell, expected))
+    kind = GROUNDS[task.ground]
+    expected = predict(scenario, True) if predict is not None and kind.is_real_time else None
+    ground = kind.make(task.engines, _watcher_of(task, tell, expected))
     with on_signal(ground.stop), _observed(task, expected, ground.played) as announce:
         collect = partial(_collect, raw, folder / "log", ground.played, scenario.clock.speedup)
         try:
@@ -266,7 +255,7 @@ def _run_task(task: Task, progress: Progress, tell: Tell, predict: Predict | Non
 
 def _observed(task: Task, expected: Expectation | None, played: Played) -> "AbstractContextManager[Announce]":
     """Prometheus can see it while it runs, if it runs in real time."""
-    if task.ground == VIRTUAL:
+    if not GROUNDS[task.ground].is_real_time:
         return nullcontext(lambda _: None)
     from brokerbed.orchestrator.observe import observed  # which workers of a cluster need not have
 

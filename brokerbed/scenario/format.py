@@ -95,9 +95,7 @@ def _known_routing(value: Any) -> str:
         raise problem(f"must be {', '.join(others)} or {last}, not {shown(value)}") from None
 
 
-Routing = Annotated[
-    str, BeforeValidator(_known_routing), WithJsonSchema({"type": "string", "examples": list(registry.BUILT_IN)})
-]
+Routing = Annotated[str, BeforeValidator(_known_routing), WithJsonSchema({"type": "string"})]
 
 
 class Law(Part):

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, get_origin
 
 from pydantic import ValidationError
 
+from brokerbed.broker.routing import registry
 from brokerbed.scenario.document import NESTING_MAX, Node, Plain, read_document, shown
 from brokerbed.scenario.errors import Problem, ScenarioError
 from brokerbed.scenario.format import ScenarioFile
@@ -54,6 +55,7 @@ def load_at(path: Path, points: Iterable[Mapping[str, str | float | None]]) -> l
 def schema() -> dict[str, Any]:
     """The JSON Schema of a scenario file, for editors."""
     described = ScenarioFile.model_json_schema(by_alias=True)
+    described["properties"]["routing"]["enum"] = registry.names()
     point = {"type": "object", "minProperties": 1}
     described["properties"]["sweep"] = {
         "description": "dotted keys and the values they take: every combination, or a list of points",

@@ -15,6 +15,7 @@ from typing import Any
 from docker.models.containers import Container
 from docker.types import EndpointConfig, Mount
 
+from brokerbed.broker.routing import registry as routing
 from brokerbed.log.record import CLIENTS
 from brokerbed.orchestrator.grounds import image
 from brokerbed.orchestrator.grounds.attached import Attached, raw_socket
@@ -305,6 +306,11 @@ class DockerGround(RealGround):
 
     def check(self, scenario: Scenario) -> None:
         """Whether there are engines; whether this machine has the memory, if they are its own."""
+        if scenario.routing not in routing.BUILT_IN:
+            raise GroundError(
+                f"routing: {scenario.routing} is another package's, and the image for containers has none of these:"
+                " choose another ground (--on local)"
+            )
         with ExitStack() as opened:
             self._open(opened)
         if not self._urls:

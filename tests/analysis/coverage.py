@@ -14,7 +14,8 @@ from tempfile import TemporaryDirectory
 from brokerbed.analysis.jobs.analyse import analyse
 from brokerbed.analysis.runs import find
 from brokerbed.analysis.verdicts import AGREES, DIFFERS, verdict_of
-from brokerbed.orchestrator.run import VIRTUAL, run
+from brokerbed.orchestrator.grounds.registry import VIRTUAL
+from brokerbed.orchestrator.run import run
 from brokerbed.scenario import load
 
 RUNS = 200

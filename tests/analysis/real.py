@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from brokerbed.analysis.runs import Finished, find
-from brokerbed.orchestrator.run import VIRTUAL, run
+from brokerbed.orchestrator.grounds.registry import VIRTUAL
+from brokerbed.orchestrator.run import run
 from brokerbed.scenario import load
 
 TEXT = """

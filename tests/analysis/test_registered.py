@@ -83,3 +83,13 @@ def test_broker_takes_it_from_its_command_line(install: Install) -> None:
     install(ROUTING)
     assert registry.names() == ["flooding", "simple", "identity", "acme"]
     assert registry.algorithm("acme").summary.startswith("Like identity")
+
+
+def test_containers_have_no_algorithms_of_other_packages(
+    install: Install, scenario: Path, command: Commands, tmp_path: Path
+) -> None:
+    """Which is said before an engine is asked."""
+    install(ROUTING + MODELS)
+    done = command("run", scenario, "--on", "docker", "--out", tmp_path / "runs", "--no-analyse")
+    assert (done.code, done.errors.count("\n")) == (1, 1)
+    assert "acme is another package's" in done.errors

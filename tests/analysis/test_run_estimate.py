@@ -7,7 +7,8 @@ import pytest
 from brokerbed.analysis.predict import predict
 from brokerbed.orchestrator import estimate as estimates
 from brokerbed.orchestrator.estimate import LONG_S, announcement, estimate, model_s, rows_per_s
-from brokerbed.orchestrator.run import VIRTUAL, run
+from brokerbed.orchestrator.grounds.registry import VIRTUAL
+from brokerbed.orchestrator.run import run
 from tests.analysis.real import Real
 from tests.conftest import FromText
 

@@ -11,7 +11,8 @@ import pytest
 
 from brokerbed.analysis.jobs import analyse, session
 from brokerbed.analysis.runs import find
-from brokerbed.orchestrator.run import VIRTUAL, run
+from brokerbed.orchestrator.grounds.registry import VIRTUAL
+from brokerbed.orchestrator.run import run
 from brokerbed.orchestrator.run_directory import is_finished
 from brokerbed.scenario import load
 from tests.analysis.commands import Commands, run_only

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from brokerbed.orchestrator import run_directory
-from brokerbed.orchestrator.run import VIRTUAL, run
+from brokerbed.orchestrator.grounds.registry import VIRTUAL
+from brokerbed.orchestrator.run import run
 from brokerbed.scenario import Experiment, load
 from tests.broker.running import COMMAND, until
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from brokerbed.analysis.errors import SparkError
 from brokerbed.log.record import MAGIC, NAMES_FILE, RECORDS_FILE, name_line
 from brokerbed.orchestrator import run as running
+from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.orchestrator.grounds.registry import VIRTUAL
 from brokerbed.orchestrator.run import Task
 from tests.conftest import FromText
 
@@ -41,7 +42,7 @@ def test_progress_is_that_of_the_finished_runs(
         for task in tasks[2:]:
             work(task)
 
-    folder = running.run(from_text(SWEEP), running.VIRTUAL, None, 1, tmp_path, progress, spread)
+    folder = running.run(from_text(SWEEP), VIRTUAL, None, 1, tmp_path, progress, spread)
     assert set(seen) <= {0.0, 0.25, 0.5, 0.75, 1.0}
     assert seen == sorted(seen)
     assert len(list(folder.glob("points/*/log/broker=b0/*"))) == 4
@@ -56,8 +57,8 @@ def test_runs_that_are_not_seen_here(tmp_path: Path, from_text: FromText, monkey
         for task in tasks[1:]:
             work(task)
 
-    with pytest.raises(SparkError, match=r"points/0: the workers did this run, and it is not here"):
-        running.run(from_text(SWEEP), running.VIRTUAL, None, 1, tmp_path, lambda _: None, spread)
+    with pytest.raises(GroundError, match=r"points/0: the workers did this run, and it is not here"):
+        running.run(from_text(SWEEP), VIRTUAL, None, 1, tmp_path, lambda _: None, spread)
     assert not list(tmp_path.glob("*/run.json"))  # the sweep is not finished
 
 
