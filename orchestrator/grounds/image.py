@@ -34,6 +34,7 @@ SOURCES = (
     "__init__.py",
     "log/__init__.py",
     "log/record.py",
+    "topics.py",
     "scenario",
     "broker",
     "clients",
