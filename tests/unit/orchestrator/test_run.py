@@ -30,7 +30,7 @@ def prepared_by(prepare: Callable[[Tell], None]) -> type[VirtualGround]:
 
 
 def test_is_told(experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "VirtualGround", prepared_by(lambda tell: tell("building ...")))
+    monkeypatch.setattr("brokerbed.orchestrator.grounds.virtual.VirtualGround", prepared_by(lambda tell: tell("building ...")))
     said = list[str]()
     run.run(experiment, "virtual", None, 1, tmp_path / "runs", lambda _: None, tell=said.append)
     assert said == ["building ..."]
@@ -49,7 +49,7 @@ def test_is_ended_by_signals(
         finally:
             cleaned.append("yes")
 
-    monkeypatch.setattr(run, "VirtualGround", prepared_by(prepare))
+    monkeypatch.setattr("brokerbed.orchestrator.grounds.virtual.VirtualGround", prepared_by(prepare))
     before = signal.signal(number, signal.SIG_DFL)
     try:
         with pytest.raises(SystemExit) as ended:
