@@ -1,6 +1,8 @@
-"""A routing algorithm and its model from somebody else's package, which a scenario just names."""
+"""docs/extend.md: a routing algorithm and its model from somebody else's package, which a scenario just names."""
 
+import re
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,19 +11,12 @@ import pytest
 from brokerbed.broker.routing import registry
 from tests.analysis.commands import PAIR, Commands
 
-PACKAGE = """
-from brokerbed.analysis.models.hierarchical import identity
-from brokerbed.broker.routing.identity import Identity
-from brokerbed.broker.routing.strategy import Algorithm
-
-ALGORITHM = Algorithm("acme", "Like identity routing, by another name.", Identity)
-
-def model(tree, classes, refresh_s):
-    return identity(tree, classes, refresh_s)
-"""
+PAGE = (Path(__file__).parents[2] / "docs" / "extend.md").read_text(encoding="utf-8")
+(PACKAGE,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+(DECLARED,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 ROUTING, MODELS = (
-    "[brokerbed.routing]\nacme = acme_routing:ALGORITHM\n",
-    "[brokerbed.models]\nacme = acme_routing:model\n",
+    f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
+    for group, entries in tomllib.loads(DECLARED)["project"]["entry-points"].items()
 )
 Install = Callable[[str], None]
 
@@ -82,7 +77,7 @@ def test_name_that_nobody_registered_is_a_mistake_in_the_scenario(scenario: Path
 def test_broker_takes_it_from_its_command_line(install: Install) -> None:
     install(ROUTING)
     assert registry.names() == ["flooding", "simple", "identity", "acme"]
-    assert registry.algorithm("acme").summary.startswith("Like identity")
+    assert registry.algorithm("acme").summary == "Tells the parent of each filter once."
 
 
 def test_containers_have_no_algorithms_of_other_packages(

@@ -30,7 +30,9 @@ def prepared_by(prepare: Callable[[Tell], None]) -> type[VirtualGround]:
 
 
 def test_is_told(experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("brokerbed.orchestrator.grounds.virtual.VirtualGround", prepared_by(lambda tell: tell("building ...")))
+    monkeypatch.setattr(
+        "brokerbed.orchestrator.grounds.virtual.VirtualGround", prepared_by(lambda tell: tell("building ..."))
+    )
     said = list[str]()
     run.run(experiment, "virtual", None, 1, tmp_path / "runs", lambda _: None, tell=said.append)
     assert said == ["building ..."]
