@@ -119,10 +119,8 @@ class _Network:
                 yield replace(queue, response_s=NAN) if subscriber.on and queue.utilisation < 1 else queue
 
     def ways(self) -> Iterator[Way]:
-        for publisher in self._scenario.publishers:
-            for subscriber in self._scenario.subscribers:
-                if matches(subscriber.topic, publisher.topic):
-                    yield self._way(publisher, subscriber)
+        for publisher, subscriber in self._scenario.pairs():
+            yield self._way(publisher, subscriber)
 
     def _way(self, publisher: Publisher, subscriber: Subscriber) -> Way:
         """Algorithm 1: the publisher's queue, input and output of each broker on the path, the subscriber's queue."""

@@ -77,12 +77,7 @@ def predict(scenario: Scenario, detail: bool = True) -> Prediction:
 
 def _unpredicted(scenario: Scenario) -> Prediction:
     """The headline rows, without values."""
-    pairs = [
-        {"publisher": publisher.id, "subscriber": subscriber.id}
-        for publisher in scenario.publishers
-        for subscriber in scenario.subscribers
-        if matches(subscriber.topic, publisher.topic)
-    ]
+    pairs = [{"publisher": publisher.id, "subscriber": subscriber.id} for publisher, subscriber in scenario.pairs()]
     rows = [Row(metric, {}, None) for metric in HEADLINE_TOTALS]
     rows += [Row(metric, labels, None) for labels in pairs for metric in HEADLINE_PER_PAIR]
     note = (

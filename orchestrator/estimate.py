@@ -15,7 +15,6 @@ from brokerbed.log.record import RECORD
 from brokerbed.metrics import Expectation
 from brokerbed.scenario import Scenario
 from brokerbed.scenario.units import NS_PER_S, duration_text, size_text
-from brokerbed.topics import matches
 
 LONG_S = 600.0  # a run that takes longer is announced
 ROW_S = 20e-6  # of CPU on the virtual ground, from the event to Parquet
@@ -62,12 +61,7 @@ def rows_per_s(scenario: Scenario, expected: Expectation) -> float:
     per_hop += acknowledged / all_per_s if all_per_s else 0
     arrivals_per_s, active = _subscriptions(scenario)
     delivered_per_s = published_per_s * active / scenario.classes
-    to_peers_per_s = scenario.copies * sum(
-        publisher.rate
-        for subscriber in scenario.subscribers
-        for publisher in scenario.publishers
-        if matches(subscriber.topic, publisher.topic)
-    )
+    to_peers_per_s = scenario.copies * sum(publisher.rate for publisher, _ in scenario.pairs())
     return (
         over_links_per_s * per_hop
         + (predicted["rate.control"] or 0.0) * 2  # told, and entered at the parent

@@ -132,15 +132,11 @@ class Frames:
     def _ways(self) -> Iterable[tuple[int, str, str, list[str]]]:
         for run in self.finished.runs:
             scenario = run.scenario
-            for publisher in scenario.publishers:
-                for subscriber in scenario.subscribers:
-                    if matches(subscriber.topic, publisher.topic):
-                        path = [
-                            scenario.tree.names[it] for it in scenario.tree.path(publisher.broker, subscriber.broker)
-                        ]
-                        for copy in range(scenario.copies):
-                            ids = scenario.copy_of(publisher, copy).id, scenario.copy_of(subscriber, copy).id
-                            yield run.number, *ids, path
+            for publisher, subscriber in scenario.pairs():
+                path = [scenario.tree.names[it] for it in scenario.tree.path(publisher.broker, subscriber.broker)]
+                for copy in range(scenario.copies):
+                    ids = scenario.copy_of(publisher, copy).id, scenario.copy_of(subscriber, copy).id
+                    yield run.number, *ids, path
 
     @cached_property
     def queues(self) -> DataFrame:

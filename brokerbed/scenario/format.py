@@ -4,17 +4,15 @@ What one mapping can say about itself is checked here; what needs the whole scen
 checked in resolve.py. A key given as null counts as absent, so that a sweep can take a key away.
 """
 
-import difflib
-import re
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, TypeAdapter, WithJsonSchema, model_validator
 
 from brokerbed.broker.routing import registry
 from brokerbed.scenario import topology
 from brokerbed.scenario.document import shown
+from brokerbed.scenario.part import NAME, NAME_CHARACTERS_MAX, FileName, Name, Part, no_truth, problem
 from brokerbed.scenario.units import (
     NS_PER_S,
     BandwidthBitPerS,
@@ -30,61 +28,11 @@ from brokerbed.scenario.units import (
 CLASSES_MAX = 1_000_000  # topics class/000000 ... class/999999
 COPIES_MAX = 100_000  # of all peers; each is a session of its own
 PAYLOAD_BYTES_MAX = 268_000_000  # MQTT's largest packet is 268 435 455 bytes, headers included
-NAME_CHARACTERS_MAX = 64  # names become folders, client ids and metric labels
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def problem(message: str, key: str | None = None) -> PydanticCustomError:
-    """An error in our own words; `key` names the key inside the mapping that is to blame."""
-    return PydanticCustomError("scenario", "{message}", {"message": message, "key": key})
-
-
-class Part(BaseModel):
-    """A mapping of the scenario file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=False)
-    example: ClassVar[str]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys_only(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            raise problem(f"must be a mapping like {cls.example}, not {shown(data)}")
-        known = [field.alias or name for name, field in cls.model_fields.items()]
-        for key in data:
-            if key not in known:
-                nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-                hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(known)}"
-                raise problem(f"unknown key; {hint}", key)
-        return {key: value for key, value in data.items() if value is not None}
-
-
-def _name(pattern: re.Pattern[str], allowed: str) -> BeforeValidator:
-    def check(value: Any) -> str:
-        text = str(value) if type(value) is int else value
-        if not isinstance(text, str) or not pattern.fullmatch(text) or len(text) > NAME_CHARACTERS_MAX:
-            raise problem(
-                f"must be a name of 1 to {NAME_CHARACTERS_MAX} letters, digits, {allowed}, not {shown(value)}"
-            )
-        return text
-
-    return BeforeValidator(check)
-
-
-def _no_truth(value: Any) -> Any:
-    """To Python True is 1; to a user `qos: true` is a mistake."""
-    return shown(value) if isinstance(value, bool) else value
-
-
-Name = Annotated[str, _name(_NAME, "- and _"), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]
-FileName = Annotated[
-    str, _name(_FILE_NAME, "- _ and ."), WithJsonSchema({"type": "string", "pattern": f"^{_FILE_NAME.pattern}$"})
-]
 Count = Annotated[int, Field(strict=True, ge=1)]
 BrokerCount = Annotated[int, Field(strict=True, ge=1, le=topology.BROKERS_MAX)]
-Qos = Annotated[Literal[0, 1, 2], BeforeValidator(_no_truth)]
+Qos = Annotated[Literal[0, 1, 2], BeforeValidator(no_truth)]
 
 
 def _known_routing(value: Any) -> str:
@@ -180,7 +128,7 @@ def _parent_pairs(value: Any) -> tuple[tuple[str, Any], ...]:
         raise problem(f"has {len(value)} brokers; at most {topology.BROKERS_MAX} are allowed")
     for broker, parent in value.items():
         for name in (broker, parent):
-            if name is not None and not (isinstance(name, str | int) and _NAME.fullmatch(str(name))):
+            if name is not None and not (isinstance(name, str | int) and NAME.fullmatch(str(name))):
                 raise problem(f"{shown(name)} is no broker name (letters, digits, - and _)", broker)
             if len(str(name)) > NAME_CHARACTERS_MAX:
                 raise problem(f"a broker name has at most {NAME_CHARACTERS_MAX} characters", broker)
@@ -384,7 +332,7 @@ class ScenarioFile(Part):
     """One point of an experiment: the file without its sweep."""
 
     example = "{scenario: 1, name: ..., clock: ..., topology: ...}"
-    scenario: Annotated[Literal[1], BeforeValidator(_no_truth)]
+    scenario: Annotated[Literal[1], BeforeValidator(no_truth)]
     name: FileName
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 1
     clock: Clock

@@ -96,6 +96,15 @@ class Scenario:
         """The record of the routing algorithm, which says what it stores and sends."""
         return registry.algorithm(self.routing)
 
+    def pairs(self) -> list[tuple[Publisher, Subscriber]]:
+        """Publishers and those who subscribe to them, in the order of the file."""
+        return [
+            (publisher, subscriber)
+            for publisher in self.publishers
+            for subscriber in self.subscribers
+            if matches(subscriber.topic, publisher.topic)
+        ]
+
     def copy_of(self, peer: P, copy: int) -> P:
         """Copy number `copy` of a peer: an id and a topic of its own, which no other copy's filters match."""
         assert 0 <= copy < self.copies

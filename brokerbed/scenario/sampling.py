@@ -5,7 +5,7 @@ The analysis keeps series over time for what is chosen here, the report draws th
 
 from collections.abc import Sequence
 
-from brokerbed.scenario import Scenario, matches
+from brokerbed.scenario import Scenario
 
 POINTS_MAX = 8  # of a sweep: drawn with tree, tables and time
 WAYS_MAX = 12  # publishers and subscribers whose delays are drawn
@@ -27,13 +27,7 @@ def chosen_points(points: Sequence[Scenario]) -> list[int]:
 
 def chosen_ways(scenario: Scenario) -> list[tuple[str, str]]:
     """Publishers and those who subscribe to them, in the order of the file."""
-    pairs = (
-        (publisher.id, subscriber.id)
-        for publisher in scenario.publishers
-        for subscriber in scenario.subscribers
-        if matches(subscriber.topic, publisher.topic)
-    )
-    return [pair for pair, _ in zip(pairs, range(WAYS_MAX), strict=False)]
+    return [(publisher.id, subscriber.id) for publisher, subscriber in scenario.pairs()[:WAYS_MAX]]
 
 
 def chosen_peers(scenario: Scenario) -> list[str]:

@@ -15,6 +15,7 @@ from brokerbed.orchestrator.observe import RunCollector
 from brokerbed.reference import reference
 from brokerbed.scenario import format as written
 from brokerbed.scenario import load
+from brokerbed.scenario.part import Part
 from tests.conftest import MINIMAL, FromText
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,7 @@ PACKAGES = ("brokerbed", "broker", "clients", "orchestrator", "analysis")
 
 def test_every_key_of_the_format_is_documented() -> None:
     text = (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8")
-    parts = [part for part in vars(written).values() if isinstance(part, type) and issubclass(part, written.Part)]
+    parts = [part for part in vars(written).values() if isinstance(part, type) and issubclass(part, Part)]
     keys = {field.alias or name for part in parts for name, field in part.model_fields.items()}
     assert len(keys) > 40
     assert [key for key in sorted(keys) if not re.search(rf"`[^`\n]*\b{key}\b[^`\n]*`", text)] == []
