@@ -1,4 +1,4 @@
-# On a clean clone with Python >= 3.11 every target works; `make setup` is done first where it is needed.
+# Every target works on a clean clone with Python >= 3.11; `make setup` runs first where it is needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,8 +7,8 @@ READY := $(VENV)/.ready
 .DEFAULT_GOAL := help
 .PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign local-campaign docker-campaign
 
-help: ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
+help: ## print this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
 
 setup: $(READY) ## make .venv with everything in it (nothing to do when it is current)
 
@@ -22,31 +22,31 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--no-build-isolation --editable '.[dev]'
 	$(BIN)/python -m brokerbed.analysis.java
-	$(BIN)/python -m brokerbed.warm
+	$(BIN)/python -m brokerbed.class_archive
 	@touch $(READY)
 
-packages: ## what the tests use: installed as root on Debian or Ubuntu (not with BROKERBED_NO_INSTALL=1), else named
+packages: ## install the packages that tests use, as root on Debian or Ubuntu; elsewhere, or with BROKERBED_NO_INSTALL=1, name them
 	@$(PYTHON) -m tests.needs || true
 
 demo: setup ## run the quickstart scenario as real processes and compare it with its prediction
 	$(BIN)/brokerbed run quickstart
 
-test: packages setup ## all tests (docker tests where an engine has an image; BROKERBED_REQUIRE_DOCKER=1 insists)
+test: packages setup ## run all tests (docker tests where an engine has an image; always with BROKERBED_REQUIRE_DOCKER=1)
 	$(BIN)/pytest -n 2 --dist loadscope
 
-test-fast: setup ## what of them needs no Spark, no containers and no real time (a minute and a half)
+test-fast: setup ## run the tests that need no Spark, no containers and no real time (a minute and a half)
 	$(BIN)/pytest -n 2 --dist loadfile tests/unit tests/property tests/mqtt tests/broker tests/report
 
-kill-campaign: setup ## kills brokers 300 times under load: nothing acknowledged may be lost (about 3 minutes)
+kill-campaign: setup ## kill brokers 300 times under load: no acknowledged message may be lost (about 3 minutes)
 	$(BIN)/python -m tests.durability.campaign
 
-check: setup ## lint, types, import rules
+check: setup ## check lint, types and import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup ## benchmarks: figures and ratios, no times are asserted
+bench: setup ## run the benchmarks, which print figures and ratios and assert nothing
 	$(BIN)/python -m bench.predict_sweep
 	$(BIN)/python -m bench.broker_speed
 	$(BIN)/python -m bench.tree_speed
@@ -56,29 +56,29 @@ bench: setup ## benchmarks: figures and ratios, no times are asserted
 	$(BIN)/python -m bench.broker_memory
 	$(BIN)/python -m bench.analysis_speed
 
-pictures: setup ## docs/images anew, from a run in a real Chromium (a minute and a half)
+pictures: setup ## renew docs/images, from a run in a real Chromium (a minute and a half)
 	$(BIN)/python -m tests.browser.pictures
 
-fault-campaign: setup ## 1000 random fault schedules on simulated networks (half a minute)
+fault-campaign: setup ## run 1000 random fault schedules on simulated networks (half a minute)
 	$(BIN)/python -m tests.virtual.campaign
 
-coverage-campaign: setup ## how often 95% intervals hold the true value: drawn series, and 400 runs (ten minutes)
+coverage-campaign: setup ## show how often 95% intervals contain the true value, for drawn series and 400 runs (ten minutes)
 	$(BIN)/python -m tests.unit.analysis.drawn
 	$(BIN)/python -m tests.analysis.coverage
 
-verdict-campaign: setup ## shipped scenarios of the papers, run and compared (half an hour)
+verdict-campaign: setup ## run and compare the shipped scenarios of the papers (half an hour)
 	$(BIN)/python -m tests.analysis.campaign
 
-theory-campaign: setup ## simulations of the papers' settings against their predictions (hours)
+theory-campaign: setup ## compare simulations of the papers' settings with their predictions (hours)
 	$(BIN)/python -m tests.virtual.theory
 
-local-campaign: setup ## running brokers against theory, and under fire (over an hour, on a quiet machine)
+local-campaign: setup ## compare running brokers with theory, and under faults (over an hour, on a quiet machine)
 	$(BIN)/python -m tests.local.campaign
 
-docker-campaign: setup ## the same in containers (over an hour, on a quiet machine)
+docker-campaign: setup ## the same as local-campaign, in containers (over an hour, on a quiet machine)
 	$(BIN)/python -m tests.local.campaign --on docker
 
-pins: ## write constraints.txt anew with the newest versions
+pins: ## renew constraints.txt with the newest versions
 	tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(PYTHON) -m venv $$tmp/venv && \
 	$$tmp/venv/bin/pip install --quiet hatchling editables setuptools '.[dev]' && \
 	{ head -1 constraints.txt; $$tmp/venv/bin/pip freeze --all | grep -v '^pip=' | grep -v ' @ ' | sort -f; } > $$tmp/pins && mv $$tmp/pins constraints.txt

@@ -1,1 +1,1 @@
-"""What theory predicts and what the log of a run says. Sees scenarios and the log, never a broker's inside."""
+"""Predictions and measurements. The analysis knows scenarios and message logs, never the inside of a broker."""

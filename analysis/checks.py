@@ -1,7 +1,7 @@
-"""The invariants, judged from the log: each as rows of what was checked and what was found broken.
+"""The invariants, checked on the log: each yields rows with the number of checks and of violations.
 
-A judged row is (run, name, checked, broken, moment, text); the text says of one offender what is wrong. Functions of
-DataFrames only; the job that adds the rows up is in jobs/judge.py.
+A row is (run, name, checked, broken, moment, text), where the text describes one violation. These functions take and
+return DataFrames; jobs/judge.py adds the rows up.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ INVARIANTS = (NOT_LOST, ACCOUNTED, SUBSCRIBED, ORDERED, ONCE, TABLES, FAULTS)
 
 
 def messages_lost(due: DataFrame, fates: DataFrame | None) -> Iterator[DataFrame]:
-    """Of what brokers acknowledged to peers, and of all that peers published."""
+    """Messages that were lost: of those that brokers acknowledged to peers, and of all that peers published."""
     is_taken = (F.col("qos") > 0) & F.col("is_acknowledged")
     counted = due.groupBy("run").agg(F.count("*").alias("all"), F.sum(is_taken.cast("long")).alias("taken"))
     nothing = F.lit(0), F.lit(""), F.lit(0)
@@ -38,7 +38,7 @@ def messages_lost(due: DataFrame, fates: DataFrame | None) -> Iterator[DataFrame
 
 
 def never_entered(passed: DataFrame, identified: DataFrame, peers: DataFrame) -> DataFrame:
-    """What a broker acknowledged to a publisher of the classes must have entered the tree (peers are followed)."""
+    """Messages of the classes that a broker acknowledged without forwarding them; fates.py follows those of peers."""
     taken = passed.where((F.col("client") == F.col("origin")) & F.col("acknowledged_ns").isNotNull()).select(
         "run", F.col("origin").alias("publisher"), F.col("sequence").alias("number"), "acknowledged_ns"
     )
@@ -52,7 +52,7 @@ def never_entered(passed: DataFrame, identified: DataFrame, peers: DataFrame) ->
 
 
 def routed(episodes: DataFrame) -> DataFrame:
-    """What came to a broker went to exactly those who were subscribed, in its order."""
+    """Every message that reached a broker was routed to exactly the subscribers of that moment, in order."""
     is_local = ~is_link(F.col("client"))
     expected, went = F.coalesce("expected", F.lit(0)), F.col("routed")
     missing, extra = F.greatest(expected - went, F.lit(0)), F.greatest(went - expected, F.lit(0))
@@ -76,23 +76,23 @@ def routed(episodes: DataFrame) -> DataFrame:
 
 
 def sent_always(balance: DataFrame) -> DataFrame:
-    """What came to a broker went up, and when flooding down, but for what came from there."""
+    """Every message that reached a broker went to its parent, and with flooding to its children, but not back."""
     text = F.format_string("%s: %d should have gone there, %d did", "client", "expected", "routed")
     wrong = F.abs(F.col("expected") - F.col("routed"))
     return _explode(balance, _row(ACCOUNTED, F.col("expected"), wrong, text, F.lit(0)))
 
 
 def crossed(crossings: DataFrame, struck: DataFrame) -> DataFrame:
-    """What one end of a link sent came to the other; a fault on that way may have taken what was under way."""
-    known = crossings.join(F.broadcast(struck), ["run", "link"], "left")
+    """What one end of a link sent reached the other end; a fault on the link may have lost what was in transit."""
+    marked = crossings.join(F.broadcast(struck), ["run", "link"], "left")
     gone = F.col("sent") - F.col("received")
     broken = F.when(gone < 0, -gone).when(F.col("is_struck").isNull(), gone).otherwise(F.lit(0))
     text = F.format_string("%s: %d sent, %d received", "link", "sent", "received")
-    return _explode(known, _row(ACCOUNTED, F.col("sent"), broken, text, F.lit(0)))
+    return _explode(marked, _row(ACCOUNTED, F.col("sent"), broken, text, F.lit(0)))
 
 
 def order_and_once(got: DataFrame) -> DataFrame:
-    """Messages of peers as their subscribers got them."""
+    """Subscribers received the messages of each peer in order, and at QoS 2 once."""
     late = F.format_string("%s got %s %d after a later one", "client", "origin", "sequence")
     again = F.format_string("%s got %s %d %d times", "client", "origin", "sequence", "received_times")
     is_exact, moment = F.col("qos") == 2, F.col("received_ns")
@@ -105,14 +105,14 @@ def order_and_once(got: DataFrame) -> DataFrame:
 
 
 def tables(entries: DataFrame) -> DataFrame:
-    """Missing and superfluous entries."""
+    """Routing entries that are missing or superfluous at the end of a run."""
     wrong = F.abs(F.col("wanted") - F.col("there"))
     kind = F.when(F.col("there") > F.col("wanted"), F.lit("superfluous")).otherwise(F.lit("missing"))
     text = F.format_string("%s: entry for %s to %s is %s", "broker", "filter", "client", kind)
     return _explode(entries, _row(TABLES, F.greatest("wanted", "there"), wrong, text, F.lit(0)))
 
 
-def added_up(judged: DataFrame) -> DataFrame:
+def totals(judged: DataFrame) -> DataFrame:
     return judged.groupBy("run", "name").agg(F.sum("checked").alias("checked"), F.sum("broken").alias("broken"))
 
 

@@ -1,7 +1,7 @@
 """The workload of a scenario as columns for the models of routing.
 
-Classes that nothing sets apart share one column, so 1000 uniform classes cost as much as one. For the models a peer's
-topic is one more class: its publishers' rates, and its subscribers as subscriptions that never end.
+Classes with identical workloads share one column, so 1000 uniform classes cost as much as one. The models treat the
+topic of a peer as one more class, with the rates of its publishers and with subscriptions that never end.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,37 +13,37 @@ from brokerbed.analysis.models.hierarchical import Classes
 from brokerbed.scenario import Scenario, class_topic, is_wildcard, matches
 from brokerbed.scenario.topology import Floats
 
-CELLS_MAX = 1_000_000  # brokers x columns worked on at a time: a dozen arrays of 8 MB
+CELLS_MAX = 1_000_000  # brokers x columns processed at a time: a dozen arrays of 8 MB
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
     topic: str
-    class_number: int | None = None  # None for a topic that is no class
-    multiplicity: int = 1  # classes that are exactly like this one, itself included
+    class_number: int | None = None  # None for a topic that belongs to no class
+    multiplicity: int = 1  # the number of classes that this column stands for
 
 
 def class_columns(scenario: Scenario) -> Iterator[Classes]:
-    """The filter classes, as many columns at a time as memory allows."""
-    apart = {number for _, number in scenario.subscriptions.overrides}
-    apart.update(number for _, number in scenario.publications.overrides_per_s)
-    apart.update(_classes_of_peers(scenario))
-    columns = [_Column(class_topic(number), number) for number in sorted(apart)]
-    if len(apart) < scenario.classes:
-        first = next(number for number in range(scenario.classes) if number not in apart)
-        columns.append(_Column(class_topic(first), first, scenario.classes - len(apart)))
+    """The columns of the filter classes, in chunks that fit into memory."""
+    distinct = {number for _, number in scenario.subscriptions.overrides}
+    distinct.update(number for _, number in scenario.publications.overrides_per_s)
+    distinct.update(_classes_of_peers(scenario))
+    columns = [_Column(class_topic(number), number) for number in sorted(distinct)]
+    if len(distinct) < scenario.classes:
+        first = next(number for number in range(scenario.classes) if number not in distinct)
+        columns.append(_Column(class_topic(first), first, scenario.classes - len(distinct)))
     return _chunks(scenario, columns)
 
 
 def peer_columns(scenario: Scenario) -> Iterator[Classes]:
-    """The topics of one copy of the peers, but for those that are classes."""
+    """The columns of the topics of one copy of the peers, except topics that are classes."""
     topics = dict.fromkeys(peer.topic for peer in (*scenario.publishers, *scenario.subscribers))
     classes = {class_topic(number) for number in _classes_of_peers(scenario)}
     return _chunks(scenario, [_Column(topic) for topic in topics if topic not in classes])
 
 
 def _classes_of_peers(scenario: Scenario) -> set[int]:
-    """The classes that some peer singles out."""
+    """The classes whose topic is exactly that of some peer."""
     matched = [scenario.classes_matching(peer.topic) for peer in (*scenario.publishers, *scenario.subscribers)]
     return {numbers[0] for numbers in matched if len(numbers) == 1}
 
@@ -76,7 +76,7 @@ def _classes(scenario: Scenario, columns: Sequence[_Column]) -> Classes:
 
 
 def _peers(scenario: Scenario, columns: Sequence[_Column], publication_rate: Floats) -> tuple[Floats, Floats]:
-    """Adds what peers publish; returns where they subscribe to exactly a column's topic, and where by a wildcard."""
+    """Adds the peers' publication rates; returns their exact subscriptions and their wildcard subscriptions."""
     permanent, wanted_anyway = np.zeros_like(publication_rate), np.zeros_like(publication_rate)
     positions = {column.topic: position for position, column in enumerate(columns)}
     for publisher in scenario.publishers:

@@ -1,4 +1,4 @@
-"""Several runs of one scenario side by side: grounds, seeds, routings. From the summaries of their analyses."""
+"""Compares several runs of one scenario (grounds, seeds, routings) by the summaries of their analyses."""
 
 import json
 from collections.abc import Sequence
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from brokerbed.analysis.errors import RunError
+from brokerbed.analysis.metrics.registry import metrics
 from brokerbed.analysis.runs import Finished, summary_of
-from brokerbed.metrics import HEADLINE_PER_PAIR
 
 Row = tuple[str, tuple[tuple[str, str], ...]]  # metric and labels
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    names: tuple[str, ...]  # of the runs, by what tells them apart
-    rows: tuple[tuple[Row, tuple[dict[str, Any] | None, ...]], ...]  # the entry of each run's summary
+    names: tuple[str, ...]  # of the runs, consisting of the properties in which they differ
+    rows: tuple[tuple[Row, tuple[dict[str, Any] | None, ...]], ...]  # with the entry in each run's summary
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -27,23 +27,26 @@ class Comparison:
         }
 
 
-def missing(found: Sequence[Finished]) -> list[Finished]:
-    """Those that were not analysed yet."""
-    return [it for it in found if summary_of(it.folder) is None]
+def missing(directories: Sequence[Finished]) -> list[Finished]:
+    """The run directories that have not been analysed yet."""
+    return [finished for finished in directories if summary_of(finished.folder) is None]
 
 
-def comparison(found: Sequence[Finished]) -> Comparison:
-    """The headline rows of all runs; points of sweeps are runs of their own."""
-    names, metrics = [], []
-    for finished in found:
+def comparison(directories: Sequence[Finished]) -> Comparison:
+    """The headline rows of all runs; each point of a sweep counts as a run."""
+    names, entries = [], []
+    for finished in directories:
         summary = summary_of(finished.folder)
         if summary is None:
             raise RunError(f"{finished.folder / 'analysis'}: the summary cannot be read; analyse the run again")
         for number, point in enumerate(summary.get("points", [summary])):
             names.append(_name(finished, number, point))
-            metrics.append({_row(it): it for it in point["metrics"] if _is_headline(it)})
-    rows = list(dict.fromkeys(row for its in metrics for row in its))
-    return Comparison(tuple(_told_apart(names)), tuple((row, tuple(its.get(row) for its in metrics)) for row in rows))
+            entries.append({_row(entry): entry for entry in point["metrics"] if _is_headline(entry)})
+    rows = list(dict.fromkeys(row for run_entries in entries for row in run_entries))
+    return Comparison(
+        tuple(_distinguished(names)),
+        tuple((row, tuple(run_entries.get(row) for run_entries in entries)) for row in rows),
+    )
 
 
 def _row(entry: dict[str, Any]) -> Row:
@@ -51,20 +54,22 @@ def _row(entry: dict[str, Any]) -> Row:
 
 
 def _is_headline(entry: dict[str, Any]) -> bool:
-    return not entry["labels"] or entry["metric"] in HEADLINE_PER_PAIR
+    """False also if the package that registered the metric is no longer installed."""
+    metric = metrics().get(entry["metric"])
+    return metric is not None and metric.headline == tuple(entry["labels"])
 
 
 def _name(finished: Finished, number: int, point: dict[str, Any]) -> dict[str, str]:
     scenario = finished.of_point(number)[0].scenario
-    told = {"scenario": scenario.name, "ground": point["on"], "routing": scenario.routing}
-    told |= {key: value if isinstance(value, str) else json.dumps(value) for key, value in scenario.at.items()}
+    properties = {"scenario": scenario.name, "ground": point["on"], "routing": scenario.routing}
+    properties |= {key: value if isinstance(value, str) else json.dumps(value) for key, value in scenario.at.items()}
     seeds = point.get("seeds", [point["seed"]])
-    return told | {"seed": f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"}
+    return properties | {"seed": f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"}
 
 
-def _told_apart(names: list[dict[str, str]]) -> list[str]:
-    """Each by what is not the same of all; by the ground and a number if nothing else."""
+def _distinguished(names: list[dict[str, str]]) -> list[str]:
+    """Names made of the properties in which runs differ; otherwise of the ground and a number."""
     keys = [key for key in dict.fromkeys(key for name in names for key in name)
             if len({name.get(key) for name in names}) > 1]  # fmt: skip
-    found = [" ".join(filter(None, (name.get(key) for key in keys))) or name["ground"] for name in names]
-    return [f"{it} ({number})" if found.count(it) > 1 else it for number, it in enumerate(found, 1)]
+    labels = [" ".join(filter(None, (name.get(key) for key in keys))) or name["ground"] for name in names]
+    return [f"{label} ({number})" if labels.count(label) > 1 else label for number, label in enumerate(labels, 1)]

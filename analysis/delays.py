@@ -1,8 +1,8 @@
 """Mean delays of a scenario's peers: Algorithm 1 of Bouloukakis et al. 2017 on the scenario's own tree.
 
-Every queue on the way from a publisher to a subscriber is a centre of analysis/models/intermittent.py, loaded with
-everything that the routing really sends through it. The copies of the peers have service stages of their own, and with
-copies so have the classes: the stages at one place form sets that do not load one another.
+Every queue on the path from a publisher to a subscriber is a centre of analysis/models/intermittent.py, loaded with all
+traffic that the routing sends through it. Each copy of the peers has service stages of its own, and so have the classes
+if there are copies: the stages at one place form sets that do not load one another.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,32 +19,32 @@ from brokerbed.scenario import Law, Publisher, Scenario, Subscriber, matches
 from brokerbed.scenario.topology import Floats
 
 NAN = float("nan")  # no prediction
-Laws = tuple[Law | None, Law | None, Law | None]  # of service, ON and OFF
-QUEUE_TAIL = 10  # a limit below this many mean queue lengths is reached now and then (tails are about exponential)
+Laws = tuple[Law | None, Law | None, Law | None]  # the laws of service times, ON periods and OFF periods
+QUEUE_TAIL = 10  # a limit below this many mean lengths is sometimes reached, as tails are about exponential
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One queue as the notifications of one flow (or of all) see it."""
+    """One queue, from the point of view of one flow or of all flows together."""
 
     stage: str
     at: str
     rate_per_s: float
     utilisation: float
     response_s: float  # nan: no prediction
-    effective_demand_s: float = NAN  # only where one flow is looked at
-    times: Times | None = None  # likewise; None where the distribution of the time in it is not known
+    effective_demand_s: float = NAN  # only for a single flow
+    times: Times | None = None  # only for a single flow; None if the distribution is unknown
     has_outages: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """From one publisher to one subscriber."""
+    """The predicted path from one publisher to one subscriber."""
 
     publisher: str
     subscriber: str
     queues: tuple[Queue, ...]
-    links_s: float  # constant delays of the links
+    links_s: float  # the sum of the constant delays of the links
     end_to_end_s: float
     delivery_ratio: float
 
@@ -53,7 +53,7 @@ class Way:
 class Delays:
     stages: tuple[Queue, ...]
     ways: tuple[Way, ...]
-    notes: tuple[str, ...]  # why a prediction is missing, or what could spoil it
+    notes: tuple[str, ...]  # reasons why predictions are missing or may be wrong
 
     @property
     def unstable(self) -> list[Queue]:
@@ -61,20 +61,20 @@ class Delays:
 
     @property
     def throughput_is_known(self) -> bool:
-        """Behind an overloaded queue less arrives than was published; sessions and subscribers feed no link."""
+        """Whether no overloaded queue holds back messages for links; sessions and subscribers feed no link."""
         return not any(queue.stage in ("publisher", "broker_in", "link") for queue in self.unstable)
 
 
 @dataclass(frozen=True, slots=True)
 class _StageSet:
-    """Stages that share their load, at every broker's input and both ends of every link; `weight` such sets exist."""
+    """The service stages at all brokers and links that carry the same traffic; there are `weight` such sets."""
 
     weight: int
     traffic: Traffic
 
 
 def predict_delays(scenario: Scenario, of_classes: Traffic, of_one_copy: Traffic) -> Delays:
-    """All delays, given the traffic of the classes and that of one copy of the peers."""
+    """Predicts all delays from the traffic of the classes and the traffic of one copy of the peers."""
     if scenario.copies == 1:
         sets = [_StageSet(1, of_classes + of_one_copy)]
     else:
@@ -84,24 +84,26 @@ def predict_delays(scenario: Scenario, of_classes: Traffic, of_one_copy: Traffic
 
 
 class _Network:
-    """The queueing network of one scenario. The peers' own set of stages is the last one."""
+    """The queueing network of one scenario. The last set of stages is the one that the peers use."""
 
     def __init__(self, scenario: Scenario, sets: list[_StageSet], class_rate_per_s: float) -> None:
         self._scenario = scenario
         self._sets = sets
         self._class_rate_per_s = class_rate_per_s
         self._delayed_links = {frozenset(link.between): link for link in scenario.links}
-        self.notes: dict[str, None] = {}  # in order, each once
+        self.notes: dict[str, None] = {}  # a dict, so that each note appears once and in order
 
     def stages(self) -> Iterator[Queue]:
-        """Every queue that takes time and that anything passes, over all flows and pooled over the sets."""
+        """Every queue with a service time and some traffic, over all flows and pooled over the sets of stages."""
         tree = self._scenario.tree
         if (law := self._scenario.service.broker_in) is not None:
-            yield from self._pooled("broker_in", law, [one.traffic.notifications_in for one in self._sets], tree.names)
+            yield from self._pooled(
+                "broker_in", law, [stage_set.traffic.notifications_in for stage_set in self._sets], tree.names
+            )
         if (law := self._scenario.service.link) is not None:
             links = [(v, int(tree.parents[v])) for v in range(1, len(tree))]
-            up = [one.traffic.up[1:] for one in self._sets]
-            down = [one.traffic.down[1:] for one in self._sets]
+            up = [stage_set.traffic.up[1:] for stage_set in self._sets]
+            down = [stage_set.traffic.down[1:] for stage_set in self._sets]
             yield from self._pooled("link", law, up, [self._link_name(*link) for link in links])
             yield from self._pooled("link", law, down, [self._link_name(*reversed(link)) for link in links])
         for publisher in self._scenario.publishers:
@@ -115,7 +117,7 @@ class _Network:
                 yield session
             if subscriber.service:
                 queue = self._subscriber(subscriber, arrivals.rate_per_s)
-                # what waited while the subscriber was OFF comes in a burst: the mean of the queue alone is not known
+                # messages that waited while the subscriber was OFF arrive in a burst, so the mean is unknown
                 yield replace(queue, response_s=NAN) if subscriber.on and queue.utilisation < 1 else queue
 
     def ways(self) -> Iterator[Way]:
@@ -152,10 +154,10 @@ class _Network:
         return self._sets[-1].traffic
 
     def _pooled(self, stage: str, law: Law, rates: list[Floats], places: Sequence[str]) -> Iterator[Queue]:
-        """One queue per place: the mean over the sets, each set counting as much as passes through it."""
+        """One queue per place, whose response time is the mean over the sets, weighted by their traffic."""
         centre = _centre(law)
         per_set = np.array(rates)
-        passing = per_set * np.array([[one.weight] for one in self._sets])
+        passing = per_set * np.array([[stage_set.weight] for stage_set in self._sets])
         responses = np.where(per_set > 0, centre.response_s(per_set), 0.0)
         busiest = np.max(centre.utilisation(per_set), axis=0)
         total = passing.sum(axis=0)
@@ -177,7 +179,7 @@ class _Network:
             return 0.0
         if link.bandwidth is not None or (link.delay is not None and link.delay.law != "deterministic"):
             kind = "limited bandwidth" if link.bandwidth is not None else "a random delay"
-            self._note(f"no model of a link with {kind} ({names[here]} to {names[there]})")
+            self._note(f"there is no model of a link with {kind} ({names[here]} to {names[there]})")
             return NAN
         assert link.delay is not None
         return link.delay.mean_s
@@ -193,15 +195,15 @@ class _Network:
 
     def _session(self, subscriber: Subscriber, flow: float) -> Queue:
         arrivals = self._arrivals[subscriber.id]
-        known = self._has_model(subscriber)
+        is_known = self._has_model(subscriber)
         laws: Laws = subscriber.session_service, subscriber.on, subscriber.off
         if subscriber.on and arrivals.some_at_qos0:
             if subscriber.session_service is None and not arrivals.some_above_qos0:
-                laws = None, None, None  # what comes while it is away is dropped, the rest passes at once
+                laws = None, None, None  # messages that arrive while it is away are dropped, the others pass at once
             else:
-                self._note(f"no model of QoS 0 to a peer that disconnects, which is lost in part ({subscriber.id})")
-                known = False
-        return _queue("session", subscriber.id, laws, arrivals.rate_per_s, flow, known)
+                self._note(f"there is no model of QoS 0 to a peer that disconnects ({subscriber.id}), as some is lost")
+                is_known = False
+        return _queue("session", subscriber.id, laws, arrivals.rate_per_s, flow, is_known)
 
     def _subscriber(self, subscriber: Subscriber, flow: float) -> Queue:
         arrivals = self._arrivals[subscriber.id]
@@ -216,7 +218,7 @@ class _Network:
         return {subscriber.id: self._arrivals_at(subscriber) for subscriber in self._scenario.subscribers}
 
     def _arrivals_at(self, subscriber: Subscriber) -> "_Arrivals":
-        """Everything that is published and matches reaches the session, from peers and from classes."""
+        """Every matching message that peers and classes publish reaches the session."""
         scenario, publications = self._scenario, self._scenario.publications
         flows = [(p.rate, int(p.qos)) for p in scenario.publishers if matches(subscriber.topic, p.topic)]
         numbers = scenario.classes_matching(subscriber.topic)
@@ -230,7 +232,7 @@ class _Network:
 
     def _has_model(self, peer: Publisher | Subscriber) -> bool:
         if peer.on is not None and peer.on.law != "exponential":
-            self._note(f"no model of ON periods that are {peer.on.law}, not exponential ({peer.id})")
+            self._note(f"there is no model of ON periods that are {peer.on.law}, not exponential ({peer.id})")
             return False
         return True
 
@@ -239,7 +241,7 @@ class _Network:
         if waiting * QUEUE_TAIL > self._scenario.limits.messages:
             self._note(
                 f"about {waiting:.0f} messages wait for {subscriber.id} on average; the limit of"
-                f" {self._scenario.limits.messages} will be reached, which the model does not know"
+                f" {self._scenario.limits.messages} will be reached, which the model does not take into account"
             )
 
     def _note(self, text: str) -> None:
@@ -248,7 +250,7 @@ class _Network:
 
 @dataclass(frozen=True, slots=True)
 class _Arrivals:
-    """What comes for a session: how much, and at which QoS after the downgrade at the last hop."""
+    """The messages that arrive for a session: their rate, and their QoS after the downgrade at the last hop."""
 
     rate_per_s: float
     some_at_qos0: bool
@@ -260,9 +262,9 @@ def _centre(service: Law | None, on: Law | None = None, off: Law | None = None) 
     return Centre(*demand, on.mean_s, off.mean_s, off.second_moment_s2) if on and off else Centre(*demand)
 
 
-def _queue(stage: str, at: str, laws: Laws, rate: float, flow: float, known: bool = True) -> Queue:
+def _queue(stage: str, at: str, laws: Laws, rate: float, flow: float, is_known: bool = True) -> Queue:
     centre = _centre(*laws)
-    response_s = float(centre.response_s(rate)) if known else NAN
+    response_s = float(centre.response_s(rate)) if is_known else NAN
     effective_demand_s = float(centre.effective_demand_s(flow, rate - flow))
     service, _, off = laws
     times = None if isnan(response_s) else times_of(centre, rate, _named(service), _named(off))

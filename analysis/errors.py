@@ -1,4 +1,4 @@
-"""What a user can be told when an analysis cannot be done. Imports little, so that the command line starts fast."""
+"""The errors that an analysis reports to users. The module imports little, so that the command line starts fast."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,16 +10,16 @@ class RunError(ValueError):
 
 
 class SparkError(RuntimeError):
-    """Spark cannot be started, or cannot do its work; one sentence says why."""
+    """Spark cannot be started, or failed; the text is one sentence that says why."""
 
 
 class MasterError(ValueError):
-    """What was given as the master of a Spark cluster is none; the text says what is allowed."""
+    """The address of the Spark master is invalid; the text says what is allowed."""
 
 
 @contextmanager
 def named_in_errors(folder: Path) -> Iterator[None]:
-    """An OSError that names no file, like one about a full disk, names this folder."""
+    """Adds this folder to an OSError that names no file, such as one about a full disk."""
     try:
         yield
     except OSError as error:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VERSION_MIN = 17  # Spark 4 needs it
-ANSWER_S_MAX = 20  # a Java that takes longer to tell its version is broken
+ANSWER_S_MAX = 20  # a Java that takes longer to print its version is broken
 FETCHED = Path(sys.prefix) / "java"
 ADVICE = f"install Java {VERSION_MIN} or newer (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 
 
 class JavaError(RuntimeError):
-    """There is no Java that is new enough; the text says what to do."""
+    """No Java is installed that is new enough; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ def find_java() -> Java | None:
 
 
 def need_java() -> Java:
-    """For Spark; JavaError says what to install."""
+    """The Java that Spark uses; JavaError says what to install if there is none."""
     java = find_java()
     if java is None:
-        raise JavaError(f"the analysis needs Java, and there is none: {ADVICE}")
+        raise JavaError(f"the analysis needs Java, and none was found: {ADVICE}")
     return java
 
 
@@ -67,7 +67,7 @@ def _version(executable: Path) -> int | None:
 
 
 def fetch() -> str:
-    """Fetch a runtime if there is none; says in one sentence what came of it."""
+    """Fetches a runtime if there is none, and returns one sentence about the result."""
     if java := find_java():
         return f"Java {java.version}: {java.executable}"
     import jdk  # only setup needs it

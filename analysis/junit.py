@@ -1,4 +1,4 @@
-"""A comparison as test cases in JUnit's XML, as CI servers read it: headline rows and invariants."""
+"""Writes the headline rows and invariants of a comparison as JUnit XML test cases, which CI servers read."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from brokerbed.analysis.verdicts import AGREES, DIFFERS, Compared
 
 
 def write(file: Path, analyses: Sequence[Analysis], allowed: Collection[str | None]) -> None:
-    """Rows whose verdict is allowed without being `agrees` are cases that were skipped."""
+    """A row whose verdict is allowed, but not `agrees`, becomes a skipped test case."""
     root = ET.Element("testsuites", name="brokerbed")
     for analysis in analyses:
         for point in analysis.points:
@@ -27,21 +27,23 @@ def _suite(point: Point, allowed: Collection[str | None]) -> ET.Element:
     for row in point.headline:
         case = ET.SubElement(suite, "testcase", classname=name, name=" ".join((row.metric, *row.labels.values())))
         if row.verdict not in allowed:
-            ET.SubElement(case, "failure", type=row.verdict or "no prediction", message=_told(row))
+            ET.SubElement(case, "failure", type=row.verdict or "no prediction", message=_message(row))
         elif row.verdict != AGREES:
-            ET.SubElement(case, "skipped", message=_told(row))
-    for it in point.invariants:
-        case = ET.SubElement(suite, "testcase", classname=name, name=it.name)
-        if not it.holds:
-            failure = ET.SubElement(case, "failure", type="broken", message=f"{it.broken} of {it.checked}")
-            failure.text = "\n".join(it.offenders)
+            ET.SubElement(case, "skipped", message=_message(row))
+    for invariant in point.invariants:
+        case = ET.SubElement(suite, "testcase", classname=name, name=invariant.name)
+        if not invariant.holds:
+            failure = ET.SubElement(
+                case, "failure", type="broken", message=f"{invariant.broken} of {invariant.checked}"
+            )
+            failure.text = "\n".join(invariant.offenders)
     for kind, tag in (("failures", "failure"), ("skipped", "skipped")):
         suite.set(kind, str(len(suite.findall(f"testcase/{tag}"))))
     suite.set("tests", str(len(suite)))
     return suite
 
 
-def _told(row: Compared) -> str:
+def _message(row: Compared) -> str:
     if row.predicted is None:
         return f"there is no prediction; measured {row.measured}"
     if row.measured is None:

@@ -1,19 +1,23 @@
-"""What theory says of a scenario: the rows of DESIGN's metric table, each with its predicted value."""
+"""Predicts a scenario: the rows of all metrics, with their predicted values."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any
 
+import numpy as np
+
 from brokerbed.analysis.columns import class_columns, peer_columns
-from brokerbed.analysis.delays import Queue, Way, predict_delays
+from brokerbed.analysis.delays import NAN, Queue, Way, predict_delays
+from brokerbed.analysis.metrics.definition import Theory
+from brokerbed.analysis.metrics.registry import definitions
 from brokerbed.analysis.models.hierarchical import Classes, Model, Traffic, no_traffic
-from brokerbed.analysis.models.registry import model_of
-from brokerbed.metrics import HEADLINE_PER_PAIR, HEADLINE_TOTALS, Row
+from brokerbed.analysis.models.registry import MODELS
+from brokerbed.metrics import PER_LINK, Labels, Row
 from brokerbed.scenario import Experiment, Publisher, Scenario, Subscriber, matches
 from brokerbed.scenario.units import NS_PER_S
 
-TOPICS_LISTED_MAX = 3  # of a warning about topics that do not match: enough to see a misspelling
+TOPICS_LISTED_MAX = 3  # in a warning about unmatched topics; enough to notice a misspelling
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +29,9 @@ class Prediction:
     notes: tuple[str, ...]
 
     def waiting_messages(self) -> dict[str, float]:
-        """How many messages wait at a broker for its subscribers, on average: rate times time (Little), of every copy.
+        """The mean number of messages that wait at a broker for its subscribers, by Little's law, over all copies.
 
-        Brokers with a subscriber of which theory does not know it are left out.
+        Brokers with a subscriber for which it is unknown are left out.
         """
         sessions = {queue.at: queue for way in self.ways for queue in way.queues if queue.stage == "session"}
         waiting: dict[str, float] = {}
@@ -59,31 +63,51 @@ class Prediction:
 
 
 def predict(scenario: Scenario, detail: bool = True) -> Prediction:
-    """The headline rows, and with `detail` those per broker, link and stage."""
-    model = model_of(scenario.routing)
-    if model is None:
-        return _unpredicted(scenario)
+    """The headline rows, and with `detail` also the rows per broker, link and queue."""
+    model = MODELS.all.get(scenario.routing)
+    if model is None or scenario.parts:
+        return _unpredicted(scenario, f"{scenario.routing} routing" if model is None else next(iter(scenario.parts)))
     of_classes = _traffic(scenario, model, class_columns(scenario))
     of_one_copy = _traffic(scenario, model, peer_columns(scenario))
     delays = predict_delays(scenario, of_classes, of_one_copy)
     traffic = of_classes + of_one_copy.times(scenario.copies)
-    rows = [*_totals(traffic, delays.throughput_is_known), *_per_way(delays.ways)]
-    if detail:
-        rows += _per_broker_and_link(scenario, traffic, delays.throughput_is_known)
-        rows += [Row("delay.stage", {"stage": it.stage, "at": it.at}, _known(it.response_s)) for it in delays.stages]
+    if not delays.throughput_is_known:
+        traffic = _without_notifications(traffic)
+    rows = _rows(Theory(scenario, traffic, delays.ways, delays.stages), detail)
     notes = (*delays.notes, *_unmatched_topics(scenario))
-    return Prediction(scenario, tuple(rows), delays.ways, tuple(delays.unstable), notes)
+    return Prediction(scenario, rows, delays.ways, tuple(delays.unstable), notes)
 
 
-def _unpredicted(scenario: Scenario) -> Prediction:
-    """The headline rows, without values."""
-    pairs = [{"publisher": publisher.id, "subscriber": subscriber.id} for publisher, subscriber in scenario.pairs()]
-    rows = [Row(metric, {}, None) for metric in HEADLINE_TOTALS]
-    rows += [Row(metric, labels, None) for labels in pairs for metric in HEADLINE_PER_PAIR]
-    note = (
-        f"there is no model of {scenario.routing} routing, so nothing is predicted; docs/extend.md says how to add one"
-    )
-    return Prediction(scenario, tuple(rows), (), (), (note, *_unmatched_topics(scenario)))
+def _unpredicted(scenario: Scenario, what: str) -> Prediction:
+    """The headline rows without predicted values."""
+    traffic = no_traffic(scenario.tree).times(NAN)
+    ways = [Way(publisher.id, subscriber.id, (), NAN, NAN, NAN) for publisher, subscriber in scenario.pairs()]
+    rows = _rows(Theory(scenario, traffic, ways, ()), detail=False)
+    note = f"there is no model of {what}, so nothing is predicted; docs/extend.md says how to add one"
+    return Prediction(scenario, rows, (), (), (note, *_unmatched_topics(scenario)))
+
+
+def _without_notifications(traffic: Traffic) -> Traffic:
+    """Removes notification rates, as fewer notifications arrive than were published if a queue is overloaded."""
+    unknown = np.full_like(traffic.up, NAN)
+    return replace(traffic, notifications_in=unknown, up=unknown, down=unknown, additional=unknown)
+
+
+def _rows(theory: Theory, detail: bool) -> tuple[Row, ...]:
+    """The rows of all metrics: first the headline rows, then the rows per broker, per link, and so on."""
+    headline = (row for definition in definitions() for row in definition.headline_rows(theory))
+    details = (row for definition in definitions() for row in definition.detail_rows(theory)) if detail else ()
+    return (*_arranged(headline), *_arranged(details))
+
+
+def _arranged(rows: Iterable[Row]) -> Iterator[Row]:
+    """Rows grouped by the names of their labels, and then by the broker, link or pair that they are about."""
+    groups: dict[Labels, dict[tuple[str, ...] | frozenset[str], list[Row]]] = {}
+    for row in rows:
+        names, values = tuple(row.labels), tuple(row.labels.values())
+        place = frozenset(values[0].split(">")) if names == PER_LINK else values  # both directions of a link
+        groups.setdefault(names, {}).setdefault(place, []).append(row)
+    return (row for places in groups.values() for together in places.values() for row in together)
 
 
 def experiment_as_json(experiment: Experiment, predictions: Iterable[Prediction], detail: bool) -> dict[str, Any]:
@@ -96,30 +120,34 @@ def experiment_as_json(experiment: Experiment, predictions: Iterable[Prediction]
 
 
 def _unmatched_topics(scenario: Scenario) -> Iterator[str]:
-    """Peers that nothing reaches, or that reach nobody: most often one of two topics is misspelt."""
+    """Warnings about peers that receive nothing or reach nobody, usually because a topic is misspelt."""
     publishers, subscribers = scenario.publishers, scenario.subscribers
     published, churn = scenario.publications, scenario.subscriptions
     rates = published.everywhere_per_s, published.overrides_per_s
     for subscriber in subscribers:
-        its = subscriber.topic
-        if not (any(matches(its, it.topic) for it in publishers) or _in_classes(scenario, its, *rates)):
+        topic = subscriber.topic
+        topics = [*(publisher.topic for publisher in publishers), *scenario.topics_of_parts]
+        has_publisher = any(matches(topic, published_topic) for published_topic in topics)
+        if not has_publisher and not _in_classes(scenario, topic, *rates):
             yield (
-                f"subscriber {subscriber.id} at {subscriber.broker} receives nothing, as nobody publishes to {its};"
+                f"subscriber {subscriber.id} at {subscriber.broker} receives nothing, as nobody publishes to {topic};"
                 f" correct its topic, or publish to it{_listed('publishers', publishers)}"
             )
     active = churn.everywhere.mean_active if churn.everywhere else 0.0
-    actives = active, {cell: one.mean_active for cell, one in churn.overrides.items()}
+    actives = active, {cell: cell_churn.mean_active for cell, cell_churn in churn.overrides.items()}
     for publisher in publishers:
-        its = publisher.topic
-        if not (any(matches(it.topic, its) for it in subscribers) or _in_classes(scenario, its, *actives)):
+        topic = publisher.topic
+        filters = [*(subscriber.topic for subscriber in subscribers), *scenario.filters_of_parts]
+        has_subscriber = any(matches(topic_filter, topic) for topic_filter in filters)
+        if not has_subscriber and not _in_classes(scenario, topic, *actives):
             yield (
-                f"publisher {publisher.id} at {publisher.broker} reaches nobody, as nobody subscribes to {its};"
+                f"publisher {publisher.id} at {publisher.broker} reaches nobody, as nobody subscribes to {topic};"
                 f" correct its topic, or subscribe to it{_listed('subscribers', subscribers)}"
             )
 
 
 def _in_classes(scenario: Scenario, topic: str, everywhere: float, overrides: Mapping[tuple[int, int], float]) -> bool:
-    """Whether a value (spread evenly, or given one by one) is above 0 in a class that the topic matches."""
+    """Whether the value of some class that the topic matches is above 0; `overrides` has values of single cells."""
     numbers = scenario.classes_matching(topic)
     own = [value for (_, number), value in overrides.items() if number in numbers]
     is_spread = everywhere > 0 and len(own) < len(numbers) * len(scenario.tree)
@@ -132,48 +160,9 @@ def _listed(kind: str, peers: Sequence[Publisher | Subscriber]) -> str:
     return f" (topics of {kind}: {', '.join(topics[:TOPICS_LISTED_MAX])}{more})" if topics else ""
 
 
-def _known(value: float) -> float | None:
-    return None if isnan(value) else value
-
-
 def _traffic(scenario: Scenario, model: Model, columns: Iterator[Classes]) -> Traffic:
     refresh_s = None if scenario.refresh_ns is None else scenario.refresh_ns / NS_PER_S
     traffic = no_traffic(scenario.tree)
     for chunk in columns:
-        traffic = traffic + model(scenario.tree, chunk, refresh_s)
+        traffic = traffic + model.traffic(scenario.tree, chunk, refresh_s)
     return traffic
-
-
-def _totals(traffic: Traffic, throughput_is_known: bool) -> Iterator[Row]:
-    notifications = float((traffic.up + traffic.down).sum())
-    control = float(traffic.control.sum())
-    yield Row("table.remote_entries", {}, float(traffic.remote_entries.sum()))
-    yield Row("table.local_entries", {}, float(traffic.local_entries.sum()))
-    yield Row("rate.notifications", {}, notifications if throughput_is_known else None)
-    additional = float(traffic.additional.sum())
-    yield Row("rate.notifications.additional", {}, additional if throughput_is_known else None)
-    yield Row("rate.control", {}, control)
-    yield Row("rate.total", {}, notifications + control if throughput_is_known else None)
-
-
-def _per_way(ways: Iterable[Way]) -> Iterator[Row]:
-    for way in ways:
-        labels = {"publisher": way.publisher, "subscriber": way.subscriber}
-        yield Row("delay.end_to_end", labels, _known(way.end_to_end_s))
-        yield Row("delivery.ratio", labels, _known(way.delivery_ratio))
-
-
-def _per_broker_and_link(scenario: Scenario, traffic: Traffic, throughput_is_known: bool) -> Iterator[Row]:
-    tree = scenario.tree
-    remote_entries = tree.children_sums(traffic.remote_entries).tolist()
-    local_entries = traffic.local_entries.tolist()
-    for name, remote, local in zip(tree.names, remote_entries, local_entries, strict=True):
-        yield Row("table.remote_entries", {"broker": name}, remote)
-        yield Row("table.local_entries", {"broker": name}, local)
-    up, down, control = traffic.up.tolist(), traffic.down.tolist(), traffic.control.tolist()
-    for child in range(1, len(tree)):
-        names = tree.names[child], tree.names[int(tree.parents[child])]
-        upward, downward = {"link": ">".join(names)}, {"link": ">".join(reversed(names))}
-        yield Row("rate.notifications", upward, up[child] if throughput_is_known else None)
-        yield Row("rate.notifications", downward, down[child] if throughput_is_known else None)
-        yield Row("rate.control", upward, control[child])

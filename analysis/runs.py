@@ -1,4 +1,4 @@
-"""Finished runs as the analysis finds them on disk. What is wrong with a run directory is said before Spark starts."""
+"""Finds finished runs on disk, and reports what is wrong with a run directory before Spark starts."""
 
 import json
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from brokerbed.log.record import CLIENTS
 from brokerbed.log.schema import EVENTS
 from brokerbed.scenario import Experiment, Scenario, load
 
-READERS = 8  # files whose ends are read at the same time
-STORED = EVENTS.remove(EVENTS.get_field_index("broker"))  # the broker is the name of the file's folder
+READERS = 8  # files whose metadata are read at the same time
+STORED = EVENTS.remove(EVENTS.get_field_index("broker"))  # the name of the folder contains the broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Run:
     wall_s: float
     measured_ns: tuple[int, int]
     parts: tuple[Part, ...]
-    warnings: tuple[str, ...] = ()  # why its figures may be wrong
+    warnings: tuple[str, ...] = ()  # reasons why its measurements may be wrong
 
     @property
     def rows(self) -> int:
@@ -50,7 +50,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """All runs of one run directory: of the points of a sweep, and of several seeds; or of one of those."""
+    """All runs of one run directory, with all points of a sweep and all seeds, or of a part of it."""
 
     folder: Path
     experiment: Experiment
@@ -65,7 +65,7 @@ class Finished:
 
 
 def find(folder: Path) -> Finished:
-    """What is in a run directory; RunError if it is none, or not complete, or damaged."""
+    """The runs in a run directory; RunError if it is not one, is incomplete, or is damaged."""
     experiment = experiment_of(folder)
     runs: list[Run] = []
     for point, scenario in enumerate(experiment.points):
@@ -76,7 +76,7 @@ def find(folder: Path) -> Finished:
 
 
 def experiment_of(folder: Path) -> Experiment:
-    """What was run there; in the directory of a point of a sweep, or of one of its seeds, that point alone."""
+    """The experiment of a run directory; for a point of a sweep or one of its seeds, that point alone."""
     if not folder.is_dir():
         raise RunError(f"{folder}: there is no such run directory")
     if (folder / "scenario.yaml").is_file():
@@ -91,7 +91,7 @@ def experiment_of(folder: Path) -> Experiment:
 
 
 def _top_of(folder: Path) -> tuple[Path, int | None]:
-    """The run directory to which points/N, seeds/S or points/N/seeds/S belongs, and the number of the point."""
+    """The run directory that contains points/N, seeds/S or points/N/seeds/S, and the number of the point."""
     if folder.parent.name == "seeds":
         folder = folder.parents[1]
     if folder.parent.name == "points" and folder.name.isdecimal():
@@ -100,29 +100,30 @@ def _top_of(folder: Path) -> tuple[Path, int | None]:
 
 
 def place_of(folder: Path, experiment: Experiment, point: int) -> Path:
-    """Where the runs of a point are."""
+    """The folder with the runs of a point."""
     return folder / "points" / str(point) if experiment.is_sweep else folder
 
 
 def seeds_in(folder: Path) -> list[Path]:
-    found = list(folder.iterdir()) if folder.is_dir() else []
-    for it in found:
-        if not (it.name.isdecimal() and it.is_dir()):
-            raise RunError(f"{it}: this does not belong among the runs with several seeds; move it away")
-    return sorted(found, key=lambda it: int(it.name))
+    folders = list(folder.iterdir()) if folder.is_dir() else []
+    for seed_folder in folders:
+        if not (seed_folder.name.isdecimal() and seed_folder.is_dir()):
+            raise RunError(f"{seed_folder}: this does not belong among the runs with several seeds; move it away")
+    return sorted(folders, key=lambda seed_folder: int(seed_folder.name))
 
 
 def _run(number: int, point: int, folder: Path, scenario: Scenario) -> Run:
-    told = described(folder)
+    description = described(folder)
     try:
-        warnings = tuple(map(str, told.get("warnings", ())))
-        seed, wall_s = int(told["seed"]), None if told["wall_seconds"] is None else float(told["wall_seconds"])
-        begin_ns, end_ns = map(int, told["measured_ns"])
-        model_s, ground = float(told["model_seconds"]), str(told["ground"])
+        warnings = tuple(map(str, description.get("warnings", ())))
+        seed, wall_seconds = int(description["seed"]), description["wall_seconds"]
+        wall_s = None if wall_seconds is None else float(wall_seconds)
+        begin_ns, end_ns = map(int, description["measured_ns"])
+        model_s, ground = float(description["model_seconds"]), str(description["ground"])
     except (KeyError, TypeError, ValueError):
         raise RunError(f"{folder / 'run.json'}: this is not the description of a run") from None
     if wall_s is None:
-        raise RunError(f"{folder}: the run is still under way, or was interrupted; run the scenario again")
+        raise RunError(f"{folder}: the run has not finished, or was interrupted; run the scenario again")
     parts = _parts(folder / "log", scenario.tree.names)
     seeded = replace(scenario, seed=seed)
     return Run(number, point, folder, seeded, ground, model_s, wall_s, (begin_ns, end_ns), parts, warnings)
@@ -131,29 +132,29 @@ def _run(number: int, point: int, folder: Path, scenario: Scenario) -> Run:
 def described(folder: Path) -> dict[str, Any]:
     file = folder / "run.json"
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
+        description = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise RunError(f"{file}: {error.strerror}; the run was not finished") from None
     except ValueError:
         raise RunError(f"{file}: this is not JSON; the run was not finished, or the file is damaged") from None
-    if not isinstance(told, dict):
+    if not isinstance(description, dict):
         raise RunError(f"{file}: this is not the description of a run")
-    return told
+    return description
 
 
 def _parts(log: Path, brokers: Sequence[str]) -> tuple[Part, ...]:
     if not log.is_dir():
         raise RunError(f"{log}: there is no message log; the run was not finished")
-    files = sorted(it for it in log.rglob("*") if it.is_file())
+    files = sorted(path for path in log.rglob("*") if path.is_file())
     with ThreadPoolExecutor(READERS) as pool:
         parts = tuple(pool.map(_part, files))
     if not sum(part.rows for part in parts):
         raise RunError(f"{log}: the message log is empty; the run was not finished")
-    known, present = set(brokers), {part.broker for part in parts}
+    names, present = set(brokers), {part.broker for part in parts}
     for part in parts:
-        if part.broker not in known and part.broker != CLIENTS:
+        if part.broker not in names and part.broker != CLIENTS:
             raise RunError(f"{part.file}: there is no broker {part.broker} in this scenario; move it away")
-    if missing := [it for it in brokers if it not in present]:
+    if missing := [name for name in brokers if name not in present]:
         raise RunError(f"{log}: there is no log of {missing[0]}; the run was not finished, or the log is damaged")
     return parts
 
@@ -161,21 +162,21 @@ def _parts(log: Path, brokers: Sequence[str]) -> tuple[Part, ...]:
 def _part(file: Path) -> Part:
     key, _, broker = file.parent.name.partition("=")
     if key != "broker" or file.suffix != ".parquet":
-        raise RunError(f"{file}: this file does not belong into a message log; move it away")
+        raise RunError(f"{file}: this file does not belong in a message log; move it away")
     try:
         with pq.ParquetFile(file) as content:
             schema, rows = content.schema_arrow, content.metadata.num_rows
     except (pa.ArrowException, OSError):
-        raise RunError(f"{file}: this is no complete Parquet file; it is truncated or damaged") from None
+        raise RunError(f"{file}: this is not a complete Parquet file; it is truncated or damaged") from None
     if not schema.remove_metadata().equals(STORED):
-        raise RunError(f"{file}: its columns are not those of a message log (of this version of brokerbed)")
+        raise RunError(f"{file}: its columns are not those of a message log of this version of brokerbed")
     return Part(file, broker, rows)
 
 
 def summary_of(folder: Path) -> dict[str, Any] | None:
-    """What an earlier analysis found, if there was one."""
+    """The summary of an earlier analysis, if there was one."""
     try:
-        told = json.loads((folder / "analysis" / "summary.json").read_text(encoding="utf-8"))
+        summary = json.loads((folder / "analysis" / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return told if isinstance(told, dict) else None
+    return summary if isinstance(summary, dict) else None

@@ -1,11 +1,11 @@
-"""The series of an analysis, as analysis/series.parquet keeps them: small tables for pictures.
+"""The series that the report draws, and analysis/series.parquet, which stores them.
 
 | kind | name | x | y |
 |---|---|---|---|
-| `rate.<what>` | | middle of a part of time, s | per second |
+| `rate.<what>` | | middle of an interval of time, s | per second |
 | `delay` | publisher and subscriber | s | the share of delays that were longer |
 | `on` | peer | connected from, s | to, s |
-| `seen` | peer | | what is known of it ends here, s |
+| `seen` | peer | | end of the time for which connections are known, s |
 | `fault` | what it did | from, s | to, s (null: it never healed) |
 | `left_out` | | not compared from, s | to, s |
 """
@@ -39,18 +39,18 @@ class Sample(NamedTuple):
 
 
 def write(folder: Path, samples: Iterable[Sample]) -> None:
-    rows = [it._asdict() for it in samples]
+    rows = [sample._asdict() for sample in samples]
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), folder / FILE)
 
 
 def read(folder: Path) -> list[Sample]:
-    """In the order in which they were written; the errors are those of pyarrow and of the file system."""
+    """The samples in the order in which they were written. Errors of pyarrow and of the file system are passed on."""
     table = pq.read_table(folder / FILE, schema=SCHEMA)
     return [Sample(**row) for row in table.to_pylist()]
 
 
 def longer_than(counts: dict[int, int], per_decade: int) -> Iterator[tuple[float, float]]:
-    """From counts in logarithmic buckets: each bucket's upper limit, and the share of what is beyond it."""
+    """The upper limit of each logarithmic bucket, and the share of observations beyond it."""
     total = left = sum(counts.values())
     if counts:
         yield 10 ** (min(counts) / per_decade), 1.0
@@ -60,7 +60,7 @@ def longer_than(counts: dict[int, int], per_decade: int) -> Iterator[tuple[float
 
 
 def connected(moves: Iterable[tuple[str, float]], begin_s: float, end_s: float) -> Iterator[tuple[float, float]]:
-    """From (event, time) in order: when a peer was connected, between the two moments."""
+    """When a peer was connected between two moments, from its events in order of time."""
     since: float | None = None
     for event, time_s in moves:
         if event == "connected":
@@ -74,9 +74,9 @@ def connected(moves: Iterable[tuple[str, float]], begin_s: float, end_s: float) 
 
 
 def by_kind(samples: Iterable[Sample]) -> dict[tuple[int, str], dict[str, list[tuple[float, float]]]]:
-    """Per point and kind: name -> pairs of x and y; what is missing is infinite."""
-    found: dict[tuple[int, str], dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    for it in samples:
-        pair = tuple(float("inf") if value is None else value for value in (it.x, it.y))
-        found[it.point, it.kind][it.name].append((pair[0], pair[1]))
-    return found
+    """Pairs of x and y by point and kind, then by name; a missing value becomes infinity."""
+    pairs: dict[tuple[int, str], dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for sample in samples:
+        pair = tuple(float("inf") if value is None else value for value in (sample.x, sample.y))
+        pairs[sample.point, sample.kind][sample.name].append((pair[0], pair[1]))
+    return pairs

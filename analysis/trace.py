@@ -1,4 +1,4 @@
-"""The way of one message through the network, hop by hop, from the log alone. Needs no Spark: it is one look-up."""
+"""Follows one message through the network, hop by hop, in the log. It needs no Spark."""
 
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ import pyarrow.dataset as ds
 from brokerbed.analysis.errors import RunError
 from brokerbed.log.record import CLIENTS, Reason
 
-NAMES_SHOWN_MAX = 5  # of publishers in an error message
-Key = tuple[str, bool, str]  # an event, whether the testbed's clients noted it, and the client or link
+NAMES_SHOWN_MAX = 5  # publishers that an error message lists
+Key = tuple[str, bool, str]  # event, whether the testbed's clients logged it, client or link
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Step:
 
 
 def trace(folder: Path, message: str) -> list[Step]:
-    """All that was noted of a message: NAME.NUMBER, of its publisher or of the broker where it entered."""
+    """All steps of the message NAME.NUMBER; NAME is its publisher, or its origin in the log."""
     name, _, number = message.rpartition(".")
     if not name or not number.isdigit():
         raise RunError(
@@ -60,16 +60,16 @@ def trace(folder: Path, message: str) -> list[Step]:
 
 
 def _hint(dataset: ds.Dataset, name: str, number: int) -> str:
-    """Which messages there are, for who has asked for one that there is not."""
+    """Advice for a user who asked for a message that does not exist."""
     is_published = (pc.field("broker") == CLIENTS) & (pc.field("event") == "published")
     published = dataset.to_table(columns=["origin", "sequence"], filter=is_published)
     table = published.group_by("origin").aggregate([("sequence", "min"), ("sequence", "max")])
     numbers = {row["origin"]: (row["sequence_min"], row["sequence_max"]) for row in table.to_pylist()}
-    publishers = sorted(numbers, key=lambda it: (len(it), it))  # sensor.9 before sensor.10
+    publishers = sorted(numbers, key=lambda publisher: (len(publisher), publisher))  # sensor.9 before sensor.10
     if name in numbers:
         return "{} published {} to {}".format(name, *numbers[name])
-    if copies := [it for it in publishers if it.rpartition(".")[0] == name]:
-        copy = next((it for it in copies if number <= numbers[it][1]), None)
+    if copies := [publisher for publisher in publishers if publisher.rpartition(".")[0] == name]:
+        copy = next((publisher for publisher in copies if number <= numbers[publisher][1]), None)
         return f"{name} has copies" + (f": did you mean {copy}.{number}?" if copy else f", {copies[0]} to {copies[-1]}")
     if len(publishers) > NAMES_SHOWN_MAX:
         publishers = [*publishers[: NAMES_SHOWN_MAX - 1], "...", publishers[-1]]
@@ -77,18 +77,20 @@ def _hint(dataset: ds.Dataset, name: str, number: int) -> str:
 
 
 def _in_causal_order(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """By time, and of one moment each step after what led to it: every log is in order, and so is what passes between
-    two of them."""
+    """Rows by time; those of the same moment follow their causes.
+
+    Every log is in order, and so are the messages that pass between two of them.
+    """
     logs: dict[str, deque[dict[str, Any]]] = {}
-    for row in sorted(rows, key=lambda it: it["position"]):
+    for row in sorted(rows, key=lambda row: row["position"]):
         logs.setdefault(row["broker"], deque()).append(row)
     ranks = _ranks(rows)
     to_come = Counter(_key(row) for row in rows)
     seen: set[Key] = set()
     while logs:
         heads = [log[0] for log in logs.values()]
-        ready = [it for it in heads if (cause := _cause(it)) is None or cause in seen or not to_come[cause]]
-        row = min(ready or heads, key=lambda it: (it["time_ns"], ranks.get(it["broker"], len(ranks))))
+        ready = [head for head in heads if (cause := _cause(head)) is None or cause in seen or not to_come[cause]]
+        row = min(ready or heads, key=lambda head: (head["time_ns"], ranks.get(head["broker"], len(ranks))))
         log = logs[row["broker"]]
         log.popleft()
         if not log:
@@ -106,7 +108,7 @@ def _key(row: dict[str, Any]) -> Key:
 
 
 def _cause(row: dict[str, Any]) -> Key | None:
-    """What the other side must have done before."""
+    """What the other side must have done before this step."""
     event = {"received": "sent", "acknowledged": "received"}.get(row["event"])
     if event is None:
         return None
@@ -117,29 +119,29 @@ def _cause(row: dict[str, Any]) -> Key | None:
 
 
 def _ranks(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """Where the message was, in the order of its way: steps at one moment are told so."""
+    """The rank of each broker on the path of the message, by which steps at the same moment are sorted."""
     order = [CLIENTS]
-    entered = [it["broker"] for it in rows if it["event"] == "received" and ">" not in (it["client"] or "")]
-    order += [it for it in entered if it != CLIENTS]
+    entered = [row["broker"] for row in rows if row["event"] == "received" and ">" not in (row["client"] or "")]
+    order += [broker for broker in entered if broker != CLIENTS]
     for place in order:
-        sent = (it["client"] or "" for it in rows if it["broker"] == place and it["event"] in ("queued", "sent"))
+        sent = (row["client"] or "" for row in rows if row["broker"] == place and row["event"] in ("queued", "sent"))
         reached = (client.split(">")[1] for client in sent if ">" in client)
         order += [broker for broker in dict.fromkeys(reached) if broker not in order]
     return {place: rank for rank, place in enumerate(dict.fromkeys(order))}
 
 
 def _rows(dataset: ds.Dataset, name: str, number: int) -> Iterator[dict[str, Any]]:
-    """By the publisher's name first: its identity at brokers is in the row with which it entered."""
+    """All rows of a message. Brokers know it by another identity, which the row `identified` tells."""
     identities = {(name, number)}
     entered = (pc.field("event") == "identified") & (pc.field("number") == number) & (pc.field("client") == name)
-    known = dataset.to_table(columns=["origin", "sequence"], filter=entered)
-    identities.update((row["origin"], row["sequence"]) for row in known.to_pylist())
+    table = dataset.to_table(columns=["origin", "sequence"], filter=entered)
+    identities.update((row["origin"], row["sequence"]) for row in table.to_pylist())
     by_broker = (pc.field("event") == "identified") & (pc.field("sequence") == number) & (pc.field("origin") == name)
-    known = dataset.to_table(columns=["client", "number"], filter=by_broker)
-    identities.update((row["client"], row["number"]) for row in known.to_pylist())
+    table = dataset.to_table(columns=["client", "number"], filter=by_broker)
+    identities.update((row["client"], row["number"]) for row in table.to_pylist())
     columns = ["time_ns", "position", "broker", "event", "client", "reason"]
     for origin, sequence in sorted(identities):
-        is_it = (
+        is_of_message = (
             (pc.field("origin") == origin) & (pc.field("sequence") == sequence) & (pc.field("event") != "identified")
         )
-        yield from dataset.to_table(columns=columns, filter=is_it).to_pylist()
+        yield from dataset.to_table(columns=columns, filter=is_of_message).to_pylist()

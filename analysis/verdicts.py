@@ -1,7 +1,7 @@
-"""Measured beside predicted: agrees, differs, inconclusive. Pure.
+"""Compares measured with predicted values: the verdict is agrees, differs or inconclusive. Pure.
 
-The verdict is an equivalence test: `agrees` is shown by an interval that lies within the band of the prediction and its
-tolerance, `differs` by one that lies outside; what does neither was not measured long enough.
+The verdict is an equivalence test. A row agrees if its interval lies within the band of the prediction plus or minus
+the tolerance, and differs if its interval lies outside the band; otherwise it was not measured long enough.
 """
 
 from dataclasses import dataclass
@@ -11,15 +11,8 @@ from typing import Any
 from brokerbed.metrics import Row
 
 AGREES, DIFFERS, INCONCLUSIVE = "agrees", "differs", "inconclusive"
-LONGER_MIN, LONGER_MAX = 1.01, 1e6  # times as long as was measured
-LONGER_UNKNOWN = 2.0  # without an interval: batches can be merged once more
-LABELS = {
-    "table": ("broker",),
-    "rate": ("link",),
-    "delay.end_to_end": ("publisher", "subscriber"),
-    "delay.stage": ("stage", "at"),
-    "delivery.ratio": ("publisher", "subscriber"),
-}
+LONGER_MIN, LONGER_MAX = 1.01, 1e6  # bounds of the advice how many times longer to measure
+LONGER_UNKNOWN = 2.0  # without an interval, so that batches can be merged once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +36,15 @@ class Compared:
     ci_high: float | None
     relative_error: float | None
     verdict: str | None
-    longer: float | None = None  # how many times longer to measure until the verdict can be told
+    longer: float | None = None  # how many times longer to measure for a verdict
 
     def as_json(self) -> dict[str, Any]:
-        told = {
+        entry = {
             "metric": self.metric, "labels": self.labels, "unit": self.unit, "predicted": self.predicted,
             "measured": self.measured, "ci_low": self.ci_low, "ci_high": self.ci_high,
             "relative_error": self.relative_error, "verdict": self.verdict,
         }  # fmt: skip
-        return told if self.longer is None else told | {"longer": self.longer}
-
-
-def labels_of(metric: str, first: str, second: str) -> dict[str, str]:
-    """The labels of a measured row, which the transforms keep as two columns; empty ones are none."""
-    names = LABELS.get(metric) or LABELS[metric.split(".", 1)[0]]
-    return {name: value for name, value in zip(names, (first, second), strict=False) if value}
+        return entry if self.longer is None else entry | {"longer": self.longer}
 
 
 def compare(row: Row, measured: Measured | None, tolerance: float) -> Compared:
@@ -76,7 +63,7 @@ def compare(row: Row, measured: Measured | None, tolerance: float) -> Compared:
 def verdict_of(
     predicted: float | None, value: float | None, ci_low: float | None, ci_high: float | None, tolerance: float
 ) -> str | None:
-    """None where theory has no value."""
+    """None if there is no prediction."""
     if predicted is None or isnan(predicted):
         return None
     if value is None:
@@ -94,7 +81,7 @@ def verdict_of(
 def longer_by(
     predicted: float | None, value: float | None, ci_low: float | None, ci_high: float | None, tolerance: float
 ) -> float:
-    """Of an inconclusive row: half the interval shrinks with the root of the time, until it fits beside the error."""
+    """How many times longer to measure an inconclusive row: its interval shrinks with the square root of the time."""
     if predicted is None or value is None or ci_low is None or ci_high is None:
         return LONGER_UNKNOWN
     room = abs(tolerance * abs(predicted) - abs(value - predicted))

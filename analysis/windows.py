@@ -1,13 +1,13 @@
-"""Which parts of a run are compared with predictions: after the warm-up, without the time of faults, cut into batches.
+"""The parts of a run that are compared with predictions: after the warm-up, without faults, cut into batches.
 
-Times of model, in nanoseconds. Pure.
+All times are model times in nanoseconds. Pure.
 """
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-BATCHES = 64  # of equal compared time; merged in analysis/estimates.py until they do not depend on one another
+BATCHES = 64  # of equal compared time; analysis/estimates.py merges them until they are uncorrelated
 LONG_AGO_NS = -(1 << 62)
 NOT_COMPARED = -1
 
@@ -21,24 +21,25 @@ class Interval(NamedTuple):
 def intervals(
     begin_ns: int, end_ns: int, cuts: Iterable[tuple[int, int]], marks: Iterable[int] = (), batches: int = BATCHES
 ) -> list[Interval]:
-    """All time up to the end without gaps; no interval reaches over the limits of a batch, of a cut, or over a mark."""
+    """All time up to the end, without gaps. No interval extends across a batch limit, a cut limit, or a mark."""
     kept = _without(begin_ns, end_ns, cuts)
-    limits = {LONG_AGO_NS, begin_ns, end_ns, *(it for piece in kept for it in piece), *_batch_limits(kept, batches)}
-    limits.update(it for it in marks if it < end_ns)
+    limits = {LONG_AGO_NS, begin_ns, end_ns, *_batch_limits(kept, batches)}
+    limits.update(limit for piece in kept for limit in piece)
+    limits.update(mark for mark in marks if mark < end_ns)
     ordered = sorted(limits)
     compared_ns = sum(end - begin for begin, end in kept)
-    found, passed_ns = [], 0
+    pieces, passed_ns = [], 0
     for begin, end in pairwise(ordered):
         if any(piece_begin <= begin < piece_end for piece_begin, piece_end in kept):
-            found.append(Interval(begin, end, _batch(passed_ns, compared_ns, batches)))
+            pieces.append(Interval(begin, end, _batch(passed_ns, compared_ns, batches)))
             passed_ns += end - begin
         else:
-            found.append(Interval(begin, end, NOT_COMPARED))
-    return found
+            pieces.append(Interval(begin, end, NOT_COMPARED))
+    return pieces
 
 
-def compared_ns(found: Iterable[Interval]) -> int:
-    return sum(it.end_ns - it.begin_ns for it in found if it.batch != NOT_COMPARED)
+def compared_ns(pieces: Iterable[Interval]) -> int:
+    return sum(piece.end_ns - piece.begin_ns for piece in pieces if piece.batch != NOT_COMPARED)
 
 
 def _without(begin_ns: int, end_ns: int, cuts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -55,12 +56,14 @@ def _without(begin_ns: int, end_ns: int, cuts: Iterable[tuple[int, int]]) -> lis
 
 
 def _batch_limits(kept: Sequence[tuple[int, int]], batches: int) -> list[int]:
-    """The moments at which a batch of compared time is full."""
+    """The moments at which one batch of compared time ends and the next begins."""
     total_ns = sum(end - begin for begin, end in kept)
     wanted = [-(-total_ns * number // batches) for number in range(1, batches)]
     limits, passed_ns = [], 0
     for begin, end in kept:
-        limits += [begin + it - passed_ns for it in wanted if passed_ns <= it < passed_ns + end - begin]
+        limits += [
+            begin + amount_ns - passed_ns for amount_ns in wanted if passed_ns <= amount_ns < passed_ns + end - begin
+        ]
         passed_ns += end - begin
     return limits
 

@@ -1,1 +1,1 @@
-"""Benchmarks: figures and ratios, printed; nothing here is asserted."""
+"""Benchmarks, which print figures and ratios and assert nothing."""

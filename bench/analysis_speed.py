@@ -1,8 +1,8 @@
-"""The analysis of logs of 1, 10 and 100 million records on two cores, beside pandas on one core held to 4 GB.
+"""The analysis of logs of 1, 10 and 100 million records on two cores, compared with pandas on one core and 4 GB.
 
-The logs are of virtual runs: 127 brokers, width 8, identity routing, and peers that come and go. Every measurement has
-a process of its own, and is timed from when Spark, or pandas, has started. pandas works out the headline rows and their
-batches only, Spark every row with its interval; what both have must be equal.
+The logs are of virtual runs: 127 brokers, width 8, identity routing, and peers that connect and disconnect. Every
+measurement has a process of its own, and is timed after Spark, or pandas, has started. pandas computes only the
+headline rows and their batches, Spark every row with its interval; values that both compute must be equal.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bench.taken import Means, Taken, taken_by
+from bench.measurement import Means, Measurement, measurement_by
 from brokerbed.analysis.runs import Finished, find
 from brokerbed.orchestrator.grounds.registry import VIRTUAL
 from brokerbed.orchestrator.run import run
@@ -24,7 +24,7 @@ from brokerbed.scenario import load
 MEMORY_BYTES = 4 << 30
 MILLION = 1_000_000
 WARM_S, TRIAL_S = 5, 10
-EQUAL = 1e-9  # relative: sums of doubles in another order
+EQUAL = 1e-9  # relative tolerance, for sums of doubles in another order
 MEASURES, EVERYTHING, PANDAS = "Spark, measures", "Spark, everything", "pandas, headline rows"
 COMMANDS = {
     MEASURES: ("bench.measured_by_spark", "measures"),
@@ -58,7 +58,7 @@ def virtual_run(out: Path, measured_s: int) -> Path:
 
 
 def trial() -> tuple[int, float]:
-    """By a short run: rows before model time zero, and rows per second of it."""
+    """The number of rows before model time zero, and the rows per second of model time, from a short run."""
     with TemporaryDirectory() as folder:
         finished = find(virtual_run(Path(folder), TRIAL_S)).runs[0]
         before = 0
@@ -69,7 +69,7 @@ def trial() -> tuple[int, float]:
 
 
 def log_of(out: Path, millions: int) -> Finished:
-    """A log of about so many records; one that is there already is taken."""
+    """A log of about so many records; an existing one is used again."""
     begun = time.monotonic()
     if not list(out.glob("records-*")):
         before, per_s = trial()
@@ -81,25 +81,27 @@ def log_of(out: Path, millions: int) -> Finished:
     return finished
 
 
-def compare(finished: Finished) -> tuple[dict[str, Taken], int]:
+def compare(finished: Finished) -> tuple[dict[str, Measurement], int]:
     rows = finished.runs[0].rows
     head = f"{'':<22} {'seconds':>8} {'records/s':>10} {'us/record':>9} {'CPU us':>7} {'peak MB':>8} {'start s':>8}"
     print(f"{head} {'load':>5}")
-    found: dict[str, Taken] = {}
+    measured: dict[str, Measurement] = {}
     for name, command in COMMANDS.items():
-        it = found[name] = taken_by(*command, str(finished.folder))
+        result = measured[name] = measurement_by(*command, str(finished.folder))
         load_1min = os.getloadavg()[0]
-        if it.failed:
-            print(f"{name:<22} {it.failed} after {it.seconds:,.1f} s", flush=True)
+        if result.failed:
+            print(f"{name:<22} {result.failed} after {result.seconds:,.1f} s", flush=True)
             continue
-        per_record = f"{it.seconds / rows * 1e6:9.2f} {it.cpu_s / rows * 1e6:7.2f}"
-        took = f"{it.seconds:8,.1f} {rows / it.seconds:10,.0f} {per_record}"
-        print(f"{name:<22} {took} {it.peak_bytes / MILLION:8,.0f} {it.start_s:8.1f} {load_1min:5.1f}", flush=True)
-    if not found[PANDAS].failed and not found[MEASURES].failed:
-        must_be_equal(found[MEASURES].means, found[PANDAS].means)
-        ratio = found[MEASURES].seconds / found[PANDAS].seconds
-        print(f"both found the same values; Spark took {ratio:.2f} times as long as pandas")
-    return found, rows
+        per_record = f"{result.seconds / rows * 1e6:9.2f} {result.cpu_s / rows * 1e6:7.2f}"
+        took = f"{result.seconds:8,.1f} {rows / result.seconds:10,.0f} {per_record}"
+        print(
+            f"{name:<22} {took} {result.peak_bytes / MILLION:8,.0f} {result.start_s:8.1f} {load_1min:5.1f}", flush=True
+        )
+    if not measured[PANDAS].failed and not measured[MEASURES].failed:
+        must_be_equal(measured[MEASURES].means, measured[PANDAS].means)
+        ratio = measured[MEASURES].seconds / measured[PANDAS].seconds
+        print(f"both computed the same values; Spark took {ratio:.2f} times as long as pandas")
+    return measured, rows
 
 
 def must_be_equal(ours: Means, theirs: Means) -> None:
@@ -112,19 +114,19 @@ def must_be_equal(ours: Means, theirs: Means) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.analysis_speed", description=__doc__)
     parser.add_argument("--millions", type=int, nargs="+", default=[1, 10, 100], help="sizes of the logs")
-    parser.add_argument("--keep", type=Path, help="folder in which logs are kept, and found by the next call")
-    given = parser.parse_args()
+    parser.add_argument("--keep", type=Path, help="folder in which logs are kept for the next call")
+    options = parser.parse_args()
     before: tuple[int, dict[str, float]] | None = None
     with TemporaryDirectory() as temporary:
-        for millions in given.millions:
-            found, rows = compare(log_of((given.keep or Path(temporary)) / str(millions), millions))
-            cost = {name: it.seconds / rows for name, it in found.items() if not it.failed}
+        for millions in options.millions:
+            measured, rows = compare(log_of((options.keep or Path(temporary)) / str(millions), millions))
+            cost = {name: result.seconds / rows for name, result in measured.items() if not result.failed}
             for name in (MEASURES, EVERYTHING):
-                is_within = name in cost and found[name].peak_bytes <= MEMORY_BYTES
+                is_within = name in cost and measured[name].peak_bytes <= MEMORY_BYTES
                 print(f"{name}: {'within' if is_within else 'NOT within'} {MEMORY_BYTES >> 30} GB", end="")
                 if before is not None and name in cost and name in before[1]:
                     ratio = cost[name] / before[1][name]
-                    print(f"; a record costs {ratio:.2f} times what it costs of {before[0]} million", end="")
+                    print(f"; a record costs {ratio:.2f} times what it costs in a log of {before[0]} million", end="")
                 print(flush=True)
             before = millions, cost
 

@@ -1,9 +1,9 @@
-"""What a broker's memory and deliveries cost as it fills: idle, with 5000 connections, with 100 000 subscriptions.
+"""The memory of a broker, and the cost of a delivery: idle, with 5000 connections, and with 100 000 subscriptions.
 
-`python -m bench.broker_memory [--runs 3] [--seconds 1] [--only BROKER]`. Ours runs with its message log and its metrics
-port, scraped once. Memory is what is resident (RSS) of the broker's process and of its children, if any; the PSS counts
-pages that other programs share, such as Python's, only in part. The cost of a delivery is the broker's CPU time while
-one publisher sends to one subscriber, and other clients hold subscriptions that match nothing.
+`python -m bench.broker_memory [--runs 3] [--seconds 1] [--only BROKER]`. brokerbed runs with its message log and its
+metrics port, scraped once. Memory is the resident set (RSS) of the broker's process and its children, if any; the PSS
+counts pages that other programs share, such as Python's, only in part. The cost of a delivery is the broker's CPU time
+while one publisher sends to one subscriber, and other clients hold subscriptions that match nothing.
 """
 
 import argparse
@@ -21,8 +21,8 @@ from bench.load import measure
 CONNECTIONS = 5000
 FEW, MANY = 10, 100_000  # subscriptions
 WORKLOADS = {"one-to-one": "one topic", "many-topics": "50 000 topics in turn"}
-DESCRIPTORS = CONNECTIONS + 1000  # on either side: the connections and what a process needs besides
-SETTLE_S = 1.0  # for buffers to be given back
+DESCRIPTORS = CONNECTIONS + 1000  # open files on either side: the connections, and what a process needs besides
+SETTLE_S = 1.0  # time for buffers to be released
 PROCESSES_MAX = 100  # children of a broker; none has any so far
 RUNS_MAX = 100
 SECONDS_MAX = 60
@@ -36,7 +36,7 @@ class Memory:
 
 
 def memory_bytes(pid: int) -> Memory:
-    """Of a process and all that descend from it."""
+    """The memory of a process and all its descendants."""
     kilobytes = {"Rss:": 0, "Pss:": 0}
     pids = [pid]
     for each in pids:
@@ -49,19 +49,19 @@ def memory_bytes(pid: int) -> Memory:
 
 
 def idle_and_crowded(broker: Broker) -> tuple[Memory, Memory]:
-    """Before anybody connects, and with all the idle connections."""
-    with running(broker, metrics=True) as it, ExitStack() as stack:
+    """The memory before any client connects, and with all idle connections."""
+    with running(broker, metrics=True) as process, ExitStack() as stack:
         time.sleep(SETTLE_S)
-        idle = memory_bytes(it.pid)
+        idle = memory_bytes(process.pid)
         for number in range(CONNECTIONS):
-            stack.enter_context(connect(it.port, f"idle{number}"))
+            stack.enter_context(connect(process.port, f"idle{number}"))
         time.sleep(SETTLE_S)
-        return idle, memory_bytes(it.pid)
+        return idle, memory_bytes(process.pid)
 
 
 def delivery_cost_us(broker: Broker, workload: str, subscriptions: int, seconds: float) -> float:
-    with running(broker, metrics=True) as it:
-        return measure(workload, it.port, seconds, [it.pid], bystanders=subscriptions).cpu_us_per_delivery
+    with running(broker, metrics=True) as process:
+        return measure(workload, process.port, seconds, [process.pid], bystanders=subscriptions).cpu_us_per_delivery
 
 
 def report(broker: Broker, runs: int, seconds: float) -> None:
@@ -81,26 +81,28 @@ def report(broker: Broker, runs: int, seconds: float) -> None:
 
 
 def _median(samples: list[Memory]) -> Memory:
-    return Memory(statistics.median(it.rss for it in samples), statistics.median(it.pss for it in samples))
+    return Memory(
+        statistics.median(sample.rss for sample in samples), statistics.median(sample.pss for sample in samples)
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.broker_memory", description="Brokers as they fill.")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.0, help="that a run measures deliveries")
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long a run measures deliveries")
     brokers = {broker.name: broker for broker in (OURS, MOSQUITTO)}
-    parser.add_argument("--only", choices=brokers, help="one broker")
-    chosen = parser.parse_args()
-    if not (1 <= chosen.runs <= RUNS_MAX and 0 < chosen.seconds <= SECONDS_MAX):
+    parser.add_argument("--only", choices=brokers, help="only this broker")
+    options = parser.parse_args()
+    if not (1 <= options.runs <= RUNS_MAX and 0 < options.seconds <= SECONDS_MAX):
         parser.error(f"1 to {RUNS_MAX} runs of up to {SECONDS_MAX} seconds")
     stop_on_sigterm()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS:
         parser.exit(3, f"{CONNECTIONS} connections need {DESCRIPTORS} open files, the limit is {hard} (ulimit -Hn)\n")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))  # brokers inherit it
-    for broker in only_present([brokers[chosen.only]] if chosen.only else list(brokers.values())):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))  # brokers inherit the limit
+    for broker in only_present([brokers[options.only]] if options.only else list(brokers.values())):
         try:
-            report(broker, chosen.runs, chosen.seconds)
+            report(broker, options.runs, options.seconds)
         except (BrokerError, LoadError, OSError) as error:
             print(f"  failed: {error}", flush=True)
 

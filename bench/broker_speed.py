@@ -1,13 +1,14 @@
-"""How fast a broker delivers 64-byte messages, beside Mosquitto and amqtt.
+"""How fast a broker delivers 64-byte messages, compared with Mosquitto and amqtt.
 
-`python -m bench.broker_speed [--runs 5] [--seconds 2] [--only NAME]...`, where NAME is a workload or a broker. Ours has
-its message log on. Every run starts a broker of its own, and the brokers take turns, so that a busy spell of the
-machine strikes all of them. Printed: medians, the broker's CPU time per delivery, and ours beside Mosquitto.
+`python -m bench.broker_speed [--runs 5] [--seconds 2] [--only NAME]...`, where NAME is a workload or a broker.
+brokerbed has its message log on. Every run starts a broker of its own, and the brokers take turns, so that a busy
+period of the machine affects all of them. The output has medians, the broker's CPU time per delivery, and the ratio to
+Mosquitto.
 
-In all workloads but `mixed` a publisher's messages have one topic and one length, and a broker may use that to pass
-them on in runs (ours does at QoS 0). In `mixed` the topic changes with every message.
+In all workloads but `mixed` a publisher's messages have one topic and one length, and a broker may use that to forward
+several of them as one piece (brokerbed does at QoS 0). In `mixed` the topic changes with every message.
 
-The broker `relay` (bench/relay.py) is run only when it is named: it shows the most that the load generator can do.
+The broker `relay` (bench/relay.py) runs only if it is named; it shows the highest rate of the load generator.
 """
 
 import argparse
@@ -31,8 +32,8 @@ TITLES = {
     "mixed": "QoS 0, 1 to 1, next message, next topic",
 }
 BROKERS = {broker.name: broker for broker in (OURS, MOSQUITTO, AMQTT, RELAY)}
-WAITED_MAX = 0.1  # of the time; more, and the figure is also that of other programs
-SATURATED = 0.85  # of a core; a broker that used less waited for the load generator
+WAITED_MAX = 0.1  # part of the time; beyond it, other programs influence the figure
+SATURATED = 0.85  # part of a core; a broker that used less has waited for the load generator
 
 Results = dict[tuple[str, str], list[Result]]
 PAIRS = {"ours/Mosquitto": (OURS.name, MOSQUITTO.name)}  # ratios that are shown, by their title
@@ -40,14 +41,14 @@ RunOnce = Callable[[str, Broker, float], Result]  # a workload, a broker, second
 
 
 def measure_once(workload: str, broker: Broker, seconds: float) -> Result:
-    with running(broker) as it:
-        return measure(workload, it.port, seconds, [it.pid])
+    with running(broker) as process:
+        return measure(workload, process.port, seconds, [process.pid])
 
 
 def collect(
     workloads: list[str], brokers: list[Broker], runs: int, seconds: float, run_once: RunOnce = measure_once
 ) -> Results:
-    """Failed runs are told and left out."""
+    """Runs all workloads with all brokers. Failed runs are reported and left out."""
     results: Results = defaultdict(list)
     for run in range(runs):
         first = run % len(brokers)
@@ -77,11 +78,11 @@ def report(results: Results, workloads: list[str], brokers: list[Broker]) -> Non
     print()
     for workload in workloads:
         for name in names:
-            _doubt(results, workload, name)
+            _warn_of_limits(results, workload, name)
 
 
-def _doubt(results: Results, workload: str, name: str) -> None:
-    """A figure that may not be the broker's own, and why."""
+def _warn_of_limits(results: Results, workload: str, name: str) -> None:
+    """Prints a warning if something other than the broker limited the figure."""
     busy = medians(results, workload, [name], "broker_busy")[name]
     waited = medians(results, workload, [name], "broker_waited")[name]
     if workload == "round-trip" or busy is None or waited is None:
@@ -89,12 +90,12 @@ def _doubt(results: Results, workload: str, name: str) -> None:
     if waited > WAITED_MAX:
         print(f"{workload}: {name} waited for a core {waited:.0%} of the time; something else kept this machine busy")
     elif busy < SATURATED:
-        print(f"{workload}: {name} used only {busy:.0%} of a core; the load was the limit, it can do more")
+        print(f"{workload}: {name} used only {busy:.0%} of a core; the load generator was the limit")
 
 
 def medians(results: Results, workload: str, names: list[str], field: str) -> dict[str, float | None]:
-    values = {name: [getattr(each, field) for each in results.get((workload, name), [])] for name in names}
-    return {name: statistics.median(each) if each else None for name, each in values.items()}
+    values = {name: [getattr(result, field) for result in results.get((workload, name), [])] for name in names}
+    return {name: statistics.median(samples) if samples else None for name, samples in values.items()}
 
 
 def header(title: str, names: list[str], pairs: Iterable[str] = PAIRS) -> None:
@@ -103,8 +104,10 @@ def header(title: str, names: list[str], pairs: Iterable[str] = PAIRS) -> None:
 
 def row(title: str, figures: dict[str, float | None], pairs: Mapping[str, tuple[str, str]] = PAIRS) -> None:
     ratios = (_ratio(figures.get(ours), figures.get(theirs)) for ours, theirs in pairs.values())
-    shown = ("-" if it is None else f"{it:,.0f}" if it >= 100 else f"{it:.2f}" for it in figures.values())
-    print(f"{title:46}", *(f"{it:>12}" for it in shown), *(f"{it:>15}" for it in ratios))
+    cells = (
+        "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.2f}" for value in figures.values()
+    )
+    print(f"{title:46}", *(f"{cell:>12}" for cell in cells), *(f"{ratio:>15}" for ratio in ratios))
 
 
 def _ratio(ours: float | None, theirs: float | None) -> str:
@@ -113,20 +116,20 @@ def _ratio(ours: float | None, theirs: float | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.broker_speed", description="Brokers, side by side.")
-    parser.add_argument("--runs", type=int, default=5, help="of every workload with every broker")
-    parser.add_argument("--seconds", type=float, default=2.0, help="that a run measures")
+    parser.add_argument("--runs", type=int, default=5, help="runs of every workload with every broker")
+    parser.add_argument("--seconds", type=float, default=2.0, help="how long a run measures")
     names = f"a workload ({', '.join(TITLES)}) or a broker ({', '.join(BROKERS)}); may be repeated"
     parser.add_argument("--only", action="append", default=[], metavar="NAME", choices=[*TITLES, *BROKERS], help=names)
-    chosen = parser.parse_args()
-    if not (1 <= chosen.runs <= RUNS_MAX and 0 < chosen.seconds <= SECONDS_MAX):
+    options = parser.parse_args()
+    if not (1 <= options.runs <= RUNS_MAX and 0 < options.seconds <= SECONDS_MAX):
         parser.error(f"1 to {RUNS_MAX} runs of up to {SECONDS_MAX} seconds")
     stop_on_sigterm()
-    workloads = [name for name in TITLES if name in chosen.only] or list(TITLES)
-    brokers = only_present([BROKERS[name] for name in BROKERS if name in chosen.only] or [OURS, MOSQUITTO, AMQTT])
+    workloads = [name for name in TITLES if name in options.only] or list(TITLES)
+    brokers = only_present([BROKERS[name] for name in BROKERS if name in options.only] or [OURS, MOSQUITTO, AMQTT])
     if brokers:
-        print(f"median of {chosen.runs} runs of {chosen.seconds:g} s, payloads of {len(PAYLOAD)} bytes,", end=" ")
+        print(f"median of {options.runs} runs of {options.seconds:g} s, payloads of {len(PAYLOAD)} bytes,", end=" ")
         print(f"window of {WINDOW_MESSAGES} messages", flush=True)
-        report(collect(workloads, brokers, chosen.runs, chosen.seconds), workloads, brokers)
+        report(collect(workloads, brokers, options.runs, options.seconds), workloads, brokers)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The brokers under test: what starts each, and one life of it as a child process on a free port of the loopback.
+"""The brokers under test: the command that starts each, and a child process that runs it on a free loopback port.
 
-A broker keeps its files in a folder that goes with it. Only the process that was started here is ended.
+A broker keeps its files in a folder that is removed with it. Only processes that were started here are ended.
 """
 
 import getpass
@@ -25,10 +25,10 @@ from bench.clients import HOST
 from bench.load import ROOT
 
 START_S_MAX = 15  # a Python broker on a busy machine needs a second or two
-STOP_S_MAX = 10  # then it is killed
+STOP_S_MAX = 10  # after that it is killed
 POLL_S = 0.02
 STARTS_MAX = 3  # another program may take the free port first
-ERROR_CHARACTERS_MAX = 500  # of what a broker said before it died
+ERROR_CHARACTERS_MAX = 500  # of a broker's output before it died
 
 
 class BrokerError(Exception):
@@ -38,13 +38,13 @@ class BrokerError(Exception):
 @dataclass(frozen=True)
 class Ports:
     mqtt: int
-    metrics: int | None = None  # ours only
-    parent: int | None = None  # of the broker above it in a tree; ours and Mosquitto only
+    metrics: int | None = None  # brokerbed only
+    parent: int | None = None  # of the parent in a tree; brokerbed and Mosquitto only
 
 
 @dataclass(frozen=True)
 class Broker:
-    """`command` writes what the broker needs into the folder; `missing` says why it cannot run here, or nothing."""
+    """`command` writes the broker's configuration into the folder; `missing` says why the broker cannot run here."""
 
     name: str
     command: Callable[[Ports, Path], list[str]]
@@ -61,22 +61,22 @@ class Running:
 
 
 def _ours(ports: Ports, folder: Path, durability: str = "process") -> list[str]:
-    """With --data its message log is on."""
+    """The command of brokerbed. With --data its message log is on."""
     command = [str(Path(sys.prefix) / "bin" / "brokerbed"), "broker", "--port", str(ports.mqtt), "--data", str(folder)]
     if ports.metrics:
         command += ["--metrics-port", str(ports.metrics)]
     if ports.parent:
         command += ["--parent", f"{HOST}:{ports.parent}"]
     command += ["--durability", durability]
-    return [*command, "--name", f"port{ports.mqtt}", "--routing", "identity"]
+    return [*command, "--name", f"port{ports.mqtt}"]
 
 
 def _ours_missing() -> str | None:
     command = Path(sys.prefix) / "bin" / "brokerbed"
     if not command.exists():
         return f"{command} is not installed (make setup)"
-    asked = subprocess.run([command, "broker", "--help"], capture_output=True, timeout=START_S_MAX, check=False)
-    return "`brokerbed broker --help` fails" if asked.returncode else None
+    help_text = subprocess.run([command, "broker", "--help"], capture_output=True, timeout=START_S_MAX, check=False)
+    return "`brokerbed broker --help` fails" if help_text.returncode else None
 
 
 def _mosquitto_path() -> str | None:
@@ -84,7 +84,7 @@ def _mosquitto_path() -> str | None:
 
 
 def _mosquitto(ports: Ports, folder: Path, persistence: str = "persistence false\n") -> list[str]:
-    """Nothing is logged, or written to disk unless told so, and no limit is below the window of the workloads."""
+    """Nothing is logged, nothing is stored without `persistence`, and no limit is below the window of the workloads."""
     configuration = folder / "mosquitto.conf"
     configuration.write_text(
         f"listener {ports.mqtt} {HOST}\nallow_anonymous true\n{persistence}log_type none\n"
@@ -94,13 +94,13 @@ def _mosquitto(ports: Ports, folder: Path, persistence: str = "persistence false
 
 
 def _mosquitto_saving(ports: Ports, folder: Path) -> list[str]:
-    """It saves as soon as something has changed. Started by root, it would be another user, who may not write there."""
+    """Saves as soon as something has changed. The user is named because root would become a user without access."""
     saving = "persistence true\nautosave_on_changes true\nautosave_interval 1\n"
     return _mosquitto(ports, folder, f"{saving}persistence_location {folder}/\nuser {getpass.getuser()}\n")
 
 
 def _bridge(ports: Ports) -> str:
-    """All topics both ways at QoS 0. In MQTT 5 a bridge asks for No Local: nothing comes back on it."""
+    """Bridges all topics in both directions at QoS 0. In MQTT 5 a bridge sets No Local, so no message comes back."""
     if not ports.parent:
         return ""
     return (
@@ -146,7 +146,7 @@ RELAY = Broker("relay", _relay, lambda: None)
 
 @contextmanager
 def running(broker: Broker, metrics: bool = False, parent: int | None = None) -> Iterator[Running]:
-    """The broker, answering (its link to a parent may not be up yet); afterwards its process and folder are gone."""
+    """Runs a broker that answers (its link to a parent may not be up yet), and removes its process and folder."""
     with tempfile.TemporaryDirectory(prefix=f"bench-{broker.name}-") as name:
         process, ports = _start(broker, Path(name), metrics and broker.has_metrics, parent)
         try:
@@ -158,8 +158,8 @@ def running(broker: Broker, metrics: bool = False, parent: int | None = None) ->
 
 
 @contextmanager
-def kept(broker: Broker, folder: Path) -> Iterator[Running]:
-    """The broker, just started on what a former life has left in the folder; it is killed and leaves its own."""
+def running_on(broker: Broker, folder: Path) -> Iterator[Running]:
+    """Starts the broker on the data that an earlier life left in the folder, and kills it at the end."""
     ports = Ports(*_free_ports(1))
     process = _launch(broker, ports, folder, folder / "stderr")
     try:
@@ -170,7 +170,7 @@ def kept(broker: Broker, folder: Path) -> Iterator[Running]:
 
 
 def only_present(brokers: list[Broker]) -> list[Broker]:
-    """Those that can run here; a line for every other."""
+    """The brokers that can run here; prints a line for every other."""
     reasons = {broker.name: broker.missing() for broker in brokers}
     for name, reason in reasons.items():
         if reason:
@@ -179,7 +179,7 @@ def only_present(brokers: list[Broker]) -> list[Broker]:
 
 
 def stop_on_sigterm() -> None:
-    """A benchmark that is told to end ends its broker too."""
+    """Makes a benchmark that gets SIGTERM end its broker as well."""
 
     def end(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
@@ -188,13 +188,13 @@ def stop_on_sigterm() -> None:
 
 
 def _start(broker: Broker, folder: Path, metrics: bool, parent: int | None) -> tuple[subprocess.Popen[bytes], Ports]:
-    said = folder / "stderr"
+    output_file = folder / "stderr"
     for _ in range(STARTS_MAX):
         mqtt, spare = _free_ports(2)
         ports = Ports(mqtt, spare if metrics else None, parent)
         data = folder / str(ports.mqtt)
         data.mkdir()
-        process = _launch(broker, ports, data, said)
+        process = _launch(broker, ports, data, output_file)
         try:
             if _answers(process, ports.mqtt):
                 return process, ports
@@ -202,19 +202,19 @@ def _start(broker: Broker, folder: Path, metrics: bool, parent: int | None) -> t
             _stop(process)
             raise
         _stop(process)
-    last_words = said.read_text(errors="replace").strip()[-ERROR_CHARACTERS_MAX:]
-    raise BrokerError(f"{broker.name} did not start: {last_words or 'it said nothing'}")
+    last_output = output_file.read_text(errors="replace").strip()[-ERROR_CHARACTERS_MAX:]
+    raise BrokerError(f"{broker.name} did not start: {last_output or 'there was no output'}")
 
 
-def _launch(broker: Broker, ports: Ports, data: Path, said: Path) -> subprocess.Popen[bytes]:
-    with said.open("wb") as output:
+def _launch(broker: Broker, ports: Ports, data: Path, output_file: Path) -> subprocess.Popen[bytes]:
+    with output_file.open("wb") as output:
         return subprocess.Popen(
             broker.command(ports, data), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
 
 
 def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
-    """Whether it accepts a client in time: a CONNECT is answered."""
+    """Whether the broker answers a CONNECT in time."""
     end = time.monotonic() + START_S_MAX
     while time.monotonic() < end and process.poll() is None:
         try:
@@ -227,7 +227,7 @@ def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
 
 
 def _scrape(port: int) -> None:
-    """Reads the metrics once, as Prometheus would: what that takes belongs to the broker's memory."""
+    """Reads the metrics once, as Prometheus would, because the memory that this takes is part of the broker's."""
     end = time.monotonic() + START_S_MAX
     while True:
         connection = http.client.HTTPConnection(HOST, port, timeout=START_S_MAX)
@@ -257,7 +257,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Held at the same time, so that they differ."""
+    """Free ports. They are held at the same time, so that they differ."""
     servers = [socket.create_server((HOST, 0)) for _ in range(count)]
     ports: list[int] = [server.getsockname()[1] for server in servers]
     for server in servers:

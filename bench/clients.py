@@ -1,4 +1,4 @@
-"""The load generator's clients: raw sockets that are connected, subscribed, and counted by the bytes they receive."""
+"""The clients of the load generator: raw sockets that connect, subscribe, and count messages by the bytes received."""
 
 import select
 import socket
@@ -10,9 +10,9 @@ from bench import packets
 
 HOST = "127.0.0.1"
 PAYLOAD = bytes(range(64))
-STALL_S = 10  # nothing for so long is a loss: the slowest broker here delivers hundreds a second
+STALL_S = 10  # silence of this length counts as a loss; the slowest broker here delivers hundreds a second
 BUFFER_BYTES = 1 << 20  # more than a window of messages
-AFTERWARDS_S = 0.05  # to see whether more arrives than was published
+AFTERWARDS_S = 0.05  # how long we check whether more arrives than was published
 FILTERS_PER_PACKET = 100  # in one SUBSCRIBE: well below every broker's packet limit
 
 
@@ -21,7 +21,7 @@ class LoadError(Exception):
 
 
 def connect(port: int, client_id: str, level: int = packets.LEVEL_311, is_clean: bool = True) -> socket.socket:
-    """A connected client. Its time-outs are the kernel's: Python's own would cost a poll for every call."""
+    """A connected client. It uses the kernel's time-outs, because those of Python cost a poll for every call."""
     client = socket.create_connection((HOST, port), timeout=STALL_S)
     client.settimeout(None)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -36,42 +36,42 @@ def connect(port: int, client_id: str, level: int = packets.LEVEL_311, is_clean:
 
 def subscribe(client: socket.socket, filters: Sequence[str], qos: int = 0, level: int = packets.LEVEL_311) -> None:
     for first in range(0, len(filters), FILTERS_PER_PACKET):
-        some = filters[first : first + FILTERS_PER_PACKET]
-        client.sendall(packets.subscribe(1, some, qos, level))
+        part = filters[first : first + FILTERS_PER_PACKET]
+        client.sendall(packets.subscribe(1, part, qos, level))
         answer = packets.read_packet(client)
-        if answer[0] >> 4 != packets.SUBACK or max(answer[-len(some) :]) >= packets.REFUSED:
-            raise LoadError(f"the broker refused a subscription to {some[0]}: {answer[:20].hex(' ')}")
+        if answer[0] >> 4 != packets.SUBACK or max(answer[-len(part) :]) >= packets.REFUSED:
+            raise LoadError(f"the broker refused a subscription to {part[0]}: {answer[:20].hex(' ')}")
 
 
 class Inflow:
-    """What one connection receives, counted in messages into its place of a list that all share.
+    """Counts the messages that one connection receives, in its element of a list that all connections share.
 
-    All that it receives is of one size: PUBLISH packets, acknowledged if they have identifiers, or PUBACKs.
+    All packets that it receives have one size: PUBLISH packets, acknowledged if they have identifiers, or PUBACKs.
     """
 
     def __init__(self, client: socket.socket, size: int, counts: list[int], id_offset: int | None) -> None:
         self.client = client
         self.size = size
         self.counts = counts
-        self.place = len(counts)
+        self.index = len(counts)
         counts.append(0)
         self.bytes = 0
         self.id_offset = id_offset  # of PUBLISH packets that want an acknowledgement
         self.buffer = bytearray(BUFFER_BYTES)
         self.view = memoryview(self.buffer)
-        self.kept = 0  # bytes of an incomplete packet, at the beginning of the buffer
+        self.incomplete_bytes = 0  # of a packet, at the beginning of the buffer
 
     def receive(self) -> None:
-        received = self.client.recv_into(self.view[self.kept :] if self.kept else self.buffer)
+        received = self.client.recv_into(self.view[self.incomplete_bytes :] if self.incomplete_bytes else self.buffer)
         if not received:
             raise LoadError("the broker closed a connection")
         self.take(received)
 
     def take(self, received: int) -> None:
         self.bytes += received
-        self.counts[self.place] = self.bytes // self.size
+        self.counts[self.index] = self.bytes // self.size
         if self.id_offset is not None:
-            self._acknowledge(self.kept + received, self.id_offset)
+            self._acknowledge(self.incomplete_bytes + received, self.id_offset)
 
     def _acknowledge(self, filled: int, id_offset: int) -> None:
         complete = filled - filled % self.size
@@ -81,14 +81,14 @@ class Inflow:
 
     def keep(self, start: int, stop: int) -> None:
         self.buffer[: stop - start] = self.buffer[start:stop]
-        self.kept = stop - start
+        self.incomplete_bytes = stop - start
 
 
 class Handshakes(Inflow):
-    """As Inflow, at QoS 2: every packet is answered by the next of its handshake, and the last one is counted."""
+    """Like Inflow, at QoS 2: every packet is answered by the next one of its handshake, and the last one is counted."""
 
     def take(self, received: int) -> None:
-        buffer, filled, at, ended = self.buffer, self.kept + received, 0, 0
+        buffer, filled, at, ended = self.buffer, self.incomplete_bytes + received, 0, 0
         answers = bytearray()
         while at < filled:
             kind = buffer[at] >> 4
@@ -102,24 +102,24 @@ class Handshakes(Inflow):
             ended += kind in packets.LAST
             at += size
         self.keep(at, filled)
-        self.counts[self.place] += ended
+        self.counts[self.index] += ended
         if answers:
             self.client.sendall(answers)
 
 
 def read_message(client: socket.socket, qos: int) -> bytes:
-    """One message, which must be as it was published; it is not answered."""
+    """Reads one message, which must be as it was published, without answering it."""
     try:
         packet = packets.read_packet(client)
     except BlockingIOError:
-        raise LoadError(f"no message came for {STALL_S} s") from None
+        raise LoadError(f"no message arrived for {STALL_S} s") from None
     if packet[0] & ~packets.DUPLICATE != 0x30 | qos << 1 or not packet.endswith(PAYLOAD):
         raise LoadError(f"not the message that was published: {packet.hex(' ')}")
     return packet
 
 
 def first_message(client: socket.socket, qos: int, counts: list[int]) -> Inflow:
-    """Reads and answers one message; it is not counted, those that follow are."""
+    """Reads and answers one message, which is not counted; the messages that follow are."""
     packet = read_message(client, qos)
     if not qos:
         return Inflow(client, len(packet), counts, None)
@@ -133,7 +133,7 @@ def first_message(client: socket.socket, qos: int, counts: list[int]) -> Inflow:
 
 
 def finish_handshake(client: socket.socket, expected: int) -> None:
-    """With the expected packet next; at QoS 2 it is answered."""
+    """Reads the expected packet of a handshake; at QoS 2 it is answered."""
     answer = packets.read_packet(client)
     if answer[0] >> 4 != expected or len(answer) != packets.PUBACK_BYTES:
         raise LoadError(f"not the expected packet of type {expected}: {answer.hex(' ')}")
@@ -144,7 +144,7 @@ def finish_handshake(client: socket.socket, expected: int) -> None:
 
 
 def drain(port: int, client_id: str, messages: int) -> float:
-    """A client comes back for what waits in its session, at QoS 1; seconds from its CONNECT to the last message."""
+    """Receives the messages that wait in a session at QoS 1; returns the seconds from CONNECT to the last message."""
     start = time.perf_counter()
     counts: list[int] = []
     with connect(port, client_id, is_clean=False) as client:
@@ -153,9 +153,9 @@ def drain(port: int, client_id: str, messages: int) -> float:
             while counts[0] + 1 < messages:
                 inflow.receive()
         except BlockingIOError:
-            raise LoadError(f"after {sum(counts)} of {messages} messages nothing came for {STALL_S} s") from None
+            raise LoadError(f"after {sum(counts)} of {messages} messages nothing arrived for {STALL_S} s") from None
         elapsed = time.perf_counter() - start
         if counts[0] + 1 > messages or select.select([client], [], [], AFTERWARDS_S)[0]:
-            raise LoadError(f"more than {messages} messages came")
+            raise LoadError(f"more than {messages} messages arrived")
         client.sendall(packets.DISCONNECT)
     return elapsed

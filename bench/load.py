@@ -1,14 +1,14 @@
 """The load generator: a closed loop on raw sockets, in a process of its own.
 
 `python -m bench.load WORKLOAD --port PORT` loads the broker on that port and prints one JSON object; `measure` does so
-from another program. A closed loop keeps a window of messages under way: what the subscribers have received (and, with
-QoS 1 and 2, what the broker has acknowledged) lets the publishers send again. So a broker is kept busy and never
-flooded. Durable clients have sessions that stay; one that is offline gets its messages after all have been published.
-In a tree the publisher has another broker than the subscriber; it begins when messages find their way.
+from another program. A closed loop keeps a window of messages under way: publishers send again when subscribers have
+received messages (and, with QoS 1 and 2, when the broker has acknowledged them). In this way a broker is kept busy and
+never flooded. Durable clients have persistent sessions; an offline one gets its messages after all have been published.
+In a tree, publisher and subscriber have different brokers; the load begins when a message has crossed the tree.
 
-Nothing is encoded or decoded while it measures. Publishers send slices of a buffer of ready packets. Topic and payload
-have constant lengths, so a subscriber counts messages by their bytes. The first message is read and compared in full.
-What is lost, repeated or late by more than STALL_S ends the run with a sentence.
+Nothing is encoded or decoded during the measurement. Publishers send slices of a buffer of ready packets. Topic and
+payload have constant lengths, so a subscriber counts messages by their bytes. The first message is read and compared in
+full. A message that is lost, repeated or late by more than STALL_S ends the run with an error.
 """
 
 import argparse
@@ -41,23 +41,23 @@ from bench.clients import (
 )
 
 WINDOW_MESSAGES = 1000
-DRAIN_S_MAX = 60  # for what is under way when the time is up: 50 000 deliveries take the slowest broker a few seconds
-NAP_S = 0.0005  # before each receipt, or a broker that writes message by message spends half its time waking us up
+DRAIN_S_MAX = 60  # for messages under way at the end; 50 000 deliveries take the slowest broker a few seconds
+NAP_S = 0.0005  # before each receipt; otherwise a broker that writes single messages spends half its time waking us up
 WARM_UP_S = 0.2  # fills caches and opens TCP windows
-SET_UP_S_MAX = 120  # for 100 000 subscriptions; all else takes milliseconds
+SET_UP_S_MAX = 120  # for 100 000 subscriptions; everything else takes milliseconds
 CYCLE_MESSAGES = 50_000  # ready packets where they differ: a multiple of every batch, below the 65 535 packet ids
 BYSTANDERS = 10  # connections that share the subscriptions nobody publishes to
-PROBE_S = 0.05  # a tree may need so long to take a message across; a link that was too early is dialled again
+PROBE_S = 0.05  # time for a message to cross a tree; a link that was refused at first reconnects meanwhile
 PROBES_MAX = 400
 LAST_PROBE = b"last"
-MESSAGES_MAX = 1 << 40  # in effect none
+MESSAGES_MAX = 1 << 40  # in effect no limit
 ROUND_TRIPS_MAX = 1_000_000  # bounds the list of samples
 ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Who publishes to whom. A batch is what one publisher sends at once."""
+    """Who publishes to whom. A batch is the number of messages that one publisher sends at once."""
 
     publishers: int = 1
     subscribers: int = 1
@@ -67,11 +67,13 @@ class Workload:
     batch: int = 100
     topics: int = 1
     nap_s: float = NAP_S
-    is_durable: bool = False  # sessions stay
-    offline: int = 0  # messages at most that are published before the subscriber connects
+    is_durable: bool = False  # sessions are persistent
+    offline: int = 0  # the maximum number of messages published before the subscriber connects
 
     def __post_init__(self) -> None:
-        assert self.qos == 0 or self.publishers == 1  # acknowledgements of several would need a window each
+        assert (
+            self.qos == 0 or self.publishers == 1
+        )  # with several publishers, each would need a window for its acknowledgements
         assert self.qos < 2 or self.level == packets.LEVEL_311  # in MQTT 5 handshakes have no constant length
         assert CYCLE_MESSAGES % self.batch == 0
         assert self.offline % self.batch == 0
@@ -104,7 +106,7 @@ class Result:
     seconds: float
     load_cpu_s: float
     broker_cpu_s: float  # of all brokers, if there are several
-    broker_waited_s: float  # it wanted a core and others had them
+    broker_waited_s: float  # it was ready to run, but other processes had the cores
     p50_us: float | None = None
     p99_us: float | None = None
     drain_s: float | None = None  # until a subscriber that was offline had received everything
@@ -148,7 +150,7 @@ def measure(
 
 
 class Loop:
-    """Publishers, subscribers and the window between them, connected and proven by one message."""
+    """Publishers, subscribers and the window between them, connected and tested with one message."""
 
     def __init__(self, workload: Workload, port: int, publish_port: int, stack: ExitStack) -> None:
         self.workload = workload
@@ -159,9 +161,9 @@ class Loop:
         publishers = range(workload.publishers)
         self.publishers = [stack.enter_context(connect(publish_port, f"pub{i}", level, is_clean)) for i in publishers]
         if publish_port != port:
-            self._find_way(subscribers)
+            self._await_path(subscribers)
         self.counts: list[int] = []
-        self.inflows = [self._prove(client) for client in subscribers]
+        self.inflows = [self._test_delivery(client) for client in subscribers]
         if qos:
             kind = Handshakes if qos == 2 else Inflow
             self.inflows.append(kind(self.publishers[0], packets.PUBACK_BYTES, self.counts, None))
@@ -172,22 +174,22 @@ class Loop:
         self.sent = 0
         self.position = 0
 
-    def _find_way(self, subscribers: Sequence[socket.socket]) -> None:
-        """Repeats a message until one arrives: links and interest need a moment. None is left under way."""
-        (publisher,), (subscriber,), way = self.publishers, subscribers, topic(0)
+    def _await_path(self, subscribers: Sequence[socket.socket]) -> None:
+        """Repeats a message until one arrives, because links and interest take a moment. None is left under way."""
+        (publisher,), (subscriber,), probe_topic = self.publishers, subscribers, topic(0)
         assert self.workload.qos == 0  # nobody waits for acknowledgements
         for _ in range(PROBES_MAX):
-            publisher.sendall(packets.publish(way, b"probe", level=self.workload.level))
+            publisher.sendall(packets.publish(probe_topic, b"probe", level=self.workload.level))
             if select.select([subscriber], [], [], PROBE_S)[0]:
                 break
         else:
-            raise LoadError(f"no message found its way in {PROBES_MAX * PROBE_S:.0f} s")
-        publisher.sendall(packets.publish(way, LAST_PROBE, level=self.workload.level))
+            raise LoadError(f"no message crossed the tree in {PROBES_MAX * PROBE_S:.0f} s")
+        publisher.sendall(packets.publish(probe_topic, LAST_PROBE, level=self.workload.level))
         while not packets.read_packet(subscriber).endswith(LAST_PROBE):
             pass
 
-    def _prove(self, subscriber: socket.socket) -> Inflow:
-        """The first message arrives as it was sent; its length is that of all others."""
+    def _test_delivery(self, subscriber: socket.socket) -> Inflow:
+        """Checks that the first message arrives as it was sent; all others have its length."""
         if not self.counts:
             self.publishers[0].sendall(self.stream[: self.sent_size])
             if self.workload.qos:
@@ -215,7 +217,7 @@ class Loop:
         return elapsed
 
     def round_trips(self, seconds: float) -> list[int]:
-        """One message at a time; nanoseconds from before it is sent until it is received."""
+        """Sends one message at a time; returns the nanoseconds from before it is sent until it is received."""
         clock = time.perf_counter_ns
         send, message = self.publishers[0].sendall, bytes(self.stream[: self.sent_size])
         inflow = self.inflows[0]
@@ -254,11 +256,11 @@ class Loop:
 
     @contextmanager
     def stalls_named(self) -> Iterator[None]:
-        """The kernel's time-out, in a sentence."""
+        """Turns the kernel's time-out into an error message."""
         try:
             yield
         except BlockingIOError:
-            raise LoadError(self._missing(f"and nothing came for {STALL_S} s")) from None
+            raise LoadError(self._missing(f"and nothing arrived for {STALL_S} s")) from None
 
 
 def subscriber(workload: Workload, port: int, number: int) -> socket.socket:
@@ -305,7 +307,7 @@ def generate(
 def cpu_s(pids: Sequence[int]) -> float:
     """Seconds of CPU that processes have used so far, in user and kernel mode."""
     fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
+    return sum(int(values[11]) + int(values[12]) for values in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def waited_s(pids: Sequence[int]) -> float:
@@ -329,7 +331,7 @@ def _stream_messages(workload: Workload) -> int:
 
 
 def _stream(workload: Workload) -> bytes:
-    """Ready packets, to be sent round and round; with QoS 1 each has an identifier of its own."""
+    """Ready packets, which are sent cyclically; at QoS 1 and 2 each has an identifier of its own."""
     return b"".join(
         packets.publish(topic(i % workload.topics), PAYLOAD, workload.qos, i + 1, workload.level)
         for i in range(_stream_messages(workload))
@@ -337,19 +339,30 @@ def _stream(workload: Workload) -> bytes:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.load", description="Load a broker and print what it did.")
+    parser = argparse.ArgumentParser(prog="python -m bench.load", description="Load a broker and print the result.")
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--publish-port", type=int, help="of the publishers' broker, if it is another one of a tree")
-    parser.add_argument("--pid", type=int, action="append", help="of a broker, to read its CPU time; may be repeated")
+    parser.add_argument(
+        "--publish-port", type=int, help="port of the publishers' broker, if it is another one of a tree"
+    )
+    parser.add_argument(
+        "--pid", type=int, action="append", help="process id of a broker, to read its CPU time; may be repeated"
+    )
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--bystanders", type=int, default=0, help="subscriptions that match nothing")
-    it = parser.parse_args()
+    options = parser.parse_args()
     try:
-        pids = it.pid or [os.getpid()]
-        result = generate(WORKLOADS[it.workload], it.port, it.publish_port or it.port, it.seconds, pids, it.bystanders)
+        pids = options.pid or [os.getpid()]
+        result = generate(
+            WORKLOADS[options.workload],
+            options.port,
+            options.publish_port or options.port,
+            options.seconds,
+            pids,
+            options.bystanders,
+        )
     except (LoadError, OSError) as error:
-        sys.exit(f"{it.workload}: {error or type(error).__name__}")
+        sys.exit(f"{options.workload}: {error or type(error).__name__}")
     print(json.dumps(asdict(result)))
 
 

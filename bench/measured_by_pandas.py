@@ -1,7 +1,7 @@
 """`python -m bench.measured_by_pandas BYTES RUN_DIR`: headline rows of the metric table by pandas on one core.
 
-As one writes it who has a log and pandas: the columns that are needed in one frame, names as categories. It may have
-so many bytes of memory, and knows runs without faults only.
+This is the analysis as an ordinary user of pandas would write it: one frame with the columns that are needed, and names
+as categories. It is limited to BYTES of memory, and supports runs without faults only.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bench.taken import Means, Taken, cpu_s, peak_bytes
+from bench.measurement import Means, Measurement, cpu_s, peak_bytes
 from brokerbed.analysis.runs import find
 from brokerbed.analysis.windows import BATCHES
 
@@ -22,7 +22,7 @@ CONTROL = ["link_subscribe", "link_unsubscribe", "link_refresh"]
 NOT_COUNTED, ADDITIONAL = 2 | 8, 4  # flags: sent again or replayed; sent where nobody subscribes
 
 
-def taken(folder: Path, memory_bytes: int) -> Taken:
+def measurement(folder: Path, memory_bytes: int) -> Measurement:
     os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     begun, pid = time.monotonic(), os.getpid()
@@ -31,7 +31,7 @@ def taken(folder: Path, memory_bytes: int) -> Taken:
         means, failed = measure(folder), ""
     except MemoryError:
         means, failed = {}, "MemoryError"
-    return Taken(time.monotonic() - begun, 0.0, cpu_s(pid) - before_s, peak_bytes(pid), failed, means)
+    return Measurement(time.monotonic() - begun, 0.0, cpu_s(pid) - before_s, peak_bytes(pid), failed, means)
 
 
 def measure(folder: Path) -> Means:
@@ -53,8 +53,8 @@ def _rates(rows: pd.DataFrame, is_link: np.ndarray, edges: np.ndarray) -> Means:
     is_control = rows["event"].isin(CONTROL)
     seconds = (edges[-1] - edges[0]) / NS_PER_S / BATCHES
 
-    def per_second(wanted: pd.Series) -> list[float]:
-        counts = np.histogram(_batch_of(rows["time_ns"][wanted], edges), np.arange(BATCHES + 1) - 0.5)[0]
+    def per_second(is_counted: pd.Series) -> list[float]:
+        counts = np.histogram(_batch_of(rows["time_ns"][is_counted], edges), np.arange(BATCHES + 1) - 0.5)[0]
         return [counts.sum() / seconds / BATCHES, *(counts / seconds)]
 
     return {
@@ -66,34 +66,33 @@ def _rates(rows: pd.DataFrame, is_link: np.ndarray, edges: np.ndarray) -> Means:
 
 
 def _tables(rows: pd.DataFrame, is_link: np.ndarray, edges: np.ndarray) -> Means:
-    """Time averages: the size at the beginning of a batch, and each change for the rest of it."""
+    """Time averages, from the size at the beginning of a batch and the time from each change to its end."""
     changes = rows.assign(is_remote=is_link)[rows["event"].isin(["subscribed", "unsubscribed"])]
     change = np.where(changes["event"] == "subscribed", 1, -1)
     batch = _batch_of(changes["time_ns"], edges)
     area = change * (edges[np.clip(batch + 1, 0, BATCHES)] - changes["time_ns"])
-    found = {}
+    means = {}
     for is_remote, name in ((True, "table.remote_entries"), (False, "table.local_entries")):
-        its = pd.DataFrame({"batch": batch, "change": change, "area": area})[
-            (changes["is_remote"] == is_remote).to_numpy()
-        ]
-        sums = its.groupby("batch").sum().reindex(range(-1, BATCHES), fill_value=0)
+        in_scope = (changes["is_remote"] == is_remote).to_numpy()
+        scope = pd.DataFrame({"batch": batch, "change": change, "area": area})[in_scope]
+        sums = scope.groupby("batch").sum().reindex(range(-1, BATCHES), fill_value=0)
         size = sums["change"].cumsum().shift(fill_value=0)
         entry_ns = size.to_numpy()[1:] * np.diff(edges) + sums["area"].to_numpy()[1:]
         total_ns = edges[-1] - edges[0]
-        found[name] = [entry_ns.sum() / total_ns, *(entry_ns / (total_ns / BATCHES))]
-    return found
+        means[name] = [entry_ns.sum() / total_ns, *(entry_ns / (total_ns / BATCHES))]
+    return means
 
 
 def _delays(folder: Path, edges: np.ndarray) -> Means:
-    told = pd.read_parquet(
+    events = pd.read_parquet(
         folder / "log" / "broker=clients",
         columns=["time_ns", "event", "origin", "sequence", "client"],
         read_dictionary=["event", "origin", "client"],
         use_threads=False,
     )
     message = ["origin", "sequence"]
-    published = told[told["event"] == "published"].groupby(message, observed=True)["time_ns"].min()
-    processed = told[told["event"] == "processed"].groupby([*message, "client"], observed=True)["time_ns"].min()
+    published = events[events["event"] == "published"].groupby(message, observed=True)["time_ns"].min()
+    processed = events[events["event"] == "processed"].groupby([*message, "client"], observed=True)["time_ns"].min()
     both = processed.rename("ended_ns").reset_index().merge(published.rename("begun_ns").reset_index(), on=message)
     both["batch"] = _batch_of(both["ended_ns"], edges)
     both["delay_s"] = (both["ended_ns"] - both["begun_ns"]) / NS_PER_S
@@ -103,9 +102,9 @@ def _delays(folder: Path, edges: np.ndarray) -> Means:
 
 
 def _batch_of(times_ns: pd.Series, edges: np.ndarray) -> np.ndarray:
-    """-1 before the compared time, BATCHES after it."""
+    """The batch of each time: -1 before the compared time, BATCHES after it."""
     return np.searchsorted(edges, times_ns, side="right") - 1
 
 
 if __name__ == "__main__":
-    taken(Path(sys.argv[2]), int(sys.argv[1])).tell()
+    measurement(Path(sys.argv[2]), int(sys.argv[1])).print_json()

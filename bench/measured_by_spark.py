@@ -8,19 +8,21 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import functions as F
 
-from bench.taken import Means, Taken, cpu_s, peak_bytes
+from bench.measurement import Means, Measurement, cpu_s, peak_bytes
 from brokerbed.analysis.jobs.analyse import _analysis
+from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.jobs.frames import Frames
-from brokerbed.analysis.jobs.measure import Facts, cells, measure
+from brokerbed.analysis.jobs.measure import cells, measure
 from brokerbed.analysis.jobs.session import session
 from brokerbed.analysis.runs import find
 from brokerbed.analysis.windows import BATCHES
+from brokerbed.metrics import END_TO_END_DELAY
 
 MASTER = "local[2]"
-DELAY = "delay.end_to_end"
+DELAY = END_TO_END_DELAY.name
 
 
-def taken(folder: Path, is_everything: bool) -> Taken:
+def measurement(folder: Path, is_everything: bool) -> Measurement:
     begun = time.monotonic()
     finished = find(folder)
     with session(MASTER, finished.runs[0].rows) as spark:
@@ -34,23 +36,22 @@ def taken(folder: Path, is_everything: bool) -> Taken:
             means = _measures(facts)
         ended = time.monotonic()
         cpu = sum(map(cpu_s, pids)) - before_s
-        return Taken(ended - started, started - begun, cpu, sum(map(peak_bytes, pids)), means=means)
+        return Measurement(ended - started, started - begun, cpu, sum(map(peak_bytes, pids)), means=means)
 
 
 def _measures(facts: Facts) -> Means:
-    """Every row with its interval is worked out; told are the headline rows, and their batches."""
-    timed, counted = cells(facts)
-    assert counted is not None
-    found = measure(facts, timed, counted)
-    kept = timed.where(F.col("first") == "").unionByName(counted.where(F.col("metric") == DELAY))
-    sums = kept.groupBy("metric", "batch").agg((F.sum("x") / F.sum("n")).alias("mean"))
+    """Computes every row with its interval; returns the headline rows and their batches."""
+    measured_cells = cells(facts)
+    estimates = measure(facts, measured_cells)
+    headline = measured_cells.where((F.col("first") == "") | (F.col("metric") == DELAY))
+    sums = headline.groupBy("metric", "batch").agg((F.sum("x") / F.sum("n")).alias("mean"))
     batches = {(metric, batch): mean for metric, batch, mean in sums.collect()}
     return {
-        metric: [it.value, *(batches.get((metric, number), 0.0) for number in range(BATCHES))]
-        for (_, metric, labels), it in found.items()
+        metric: [estimate.value, *(batches.get((metric, number), 0.0) for number in range(BATCHES))]
+        for (_, metric, labels), estimate in estimates.items()
         if not labels or metric == DELAY
     }
 
 
 if __name__ == "__main__":
-    taken(Path(sys.argv[2]), sys.argv[1] == "everything").tell()
+    measurement(Path(sys.argv[2]), sys.argv[1] == "everything").print_json()

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 LEVEL_311 = 4
 LEVEL_5 = 5
 CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK = 2, 3, 4, 5, 6, 7, 9  # the upper half of the first byte
-PUBACK_BYTES = 4  # and all other packets of a handshake, in 3.1.1
-NEXT = {PUBLISH: b"\x50\x02", PUBREC: b"\x62\x02", PUBREL: b"\x70\x02"}  # the answer at QoS 2, but for the identifier
-LAST = (PUBREL, PUBCOMP)  # what a receiver, what a sender receives at the end of a handshake at QoS 2
+PUBACK_BYTES = 4  # also the size of all other packets of a handshake in MQTT 3.1.1
+NEXT = {PUBLISH: b"\x50\x02", PUBREC: b"\x62\x02", PUBREL: b"\x70\x02"}  # the answer at QoS 2, without the identifier
+LAST = (PUBREL, PUBCOMP)  # the last packet of a handshake at QoS 2 that a receiver and a sender receive
 DUPLICATE = 0x08  # in the first byte of a PUBLISH
 DISCONNECT = b"\xe0\x00"
 PACKET_ID_MAX = 65_535  # sixteen bits
@@ -20,7 +20,7 @@ REFUSED = 0x80  # reason codes and return codes from here on are refusals
 
 
 def connect(client_id: str, level: int = LEVEL_311, is_clean: bool = True) -> bytes:
-    """Without keep-alive: an idle client may stay silent. A session that is not clean stays for ever."""
+    """A CONNECT without keep-alive, so that an idle client may be silent. A session that is not clean never expires."""
     assert is_clean or level == LEVEL_311  # MQTT 5 would need a property
     properties = b"\x00" if level == LEVEL_5 else b""
     return _packet(0x10, _text("MQTT") + bytes((level, 0x02 * is_clean, 0, 0)) + properties + _text(client_id))
@@ -28,8 +28,8 @@ def connect(client_id: str, level: int = LEVEL_311, is_clean: bool = True) -> by
 
 def subscribe(packet_id: int, filters: Sequence[str], qos: int, level: int = LEVEL_311) -> bytes:
     properties = b"\x00" if level == LEVEL_5 else b""
-    wanted = b"".join(_text(each) + bytes((qos,)) for each in filters)
-    return _packet(0x82, packet_id.to_bytes(2, "big") + properties + wanted)
+    subscriptions = b"".join(_text(topic_filter) + bytes((qos,)) for topic_filter in filters)
+    return _packet(0x82, packet_id.to_bytes(2, "big") + properties + subscriptions)
 
 
 def publish(topic: str, payload: bytes, qos: int = 0, packet_id: int = 0, level: int = LEVEL_311) -> bytes:
@@ -39,7 +39,7 @@ def publish(topic: str, payload: bytes, qos: int = 0, packet_id: int = 0, level:
 
 
 def packet_id_offset(packet: bytes) -> int:
-    """Where the packet identifier stands in a PUBLISH of QoS 1 or 2."""
+    """The offset of the packet identifier in a PUBLISH at QoS 1 or 2."""
     start = 1 + next(index for index, byte in enumerate(packet[1:], 1) if byte < 0x80)
     return start + 2 + int.from_bytes(packet[start : start + 2], "big")
 
@@ -53,7 +53,7 @@ def acknowledgements(publishes: bytes | bytearray, size: int, offset: int) -> by
 
 
 def read_packet(connection: socket.socket) -> bytes:
-    """Exactly one packet. Slow, byte by byte at first: for what comes before the measurement."""
+    """Reads exactly one packet. It is slow (byte by byte at first), and used only before the measurement."""
     packet = bytearray(_read(connection, 1))
     length = 0
     for index in range(LENGTH_BYTES_MAX):

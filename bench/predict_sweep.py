@@ -1,7 +1,7 @@
 """How long `brokerbed predict --json` takes for the 1400 scenarios of Mühl et al.'s running example.
 
-Printed: wall time after start-up (the whole command less `brokerbed --version`), peak memory of the process, and the
-ratio to a peer that evaluates the same equations one broker at a time in plain Python.
+The output has the wall time after start-up (the whole command minus `brokerbed --version`), the peak memory of the
+process, and the ratio to a reference that evaluates the same equations one broker at a time in plain Python.
 """
 
 import json
@@ -35,7 +35,7 @@ def timed(*arguments: str) -> tuple[float, int, bytes]:
 
 
 def plain(scenario: Scenario) -> tuple[float, float]:
-    """Remote entries and control rate, class by class identical, broker by broker (eq. 1, 3, 5, 8 and 10)."""
+    """Remote entries and control rate, computed broker by broker; all classes are alike (eq. 1, 3, 5, 8 and 10)."""
     everywhere = scenario.subscriptions.everywhere
     assert everywhere is not None
     brokers = range(len(scenario.tree))

@@ -1,8 +1,8 @@
-"""The least a broker could do: hand every chunk of bytes to every subscriber, unread.
+"""The least that a broker could do: pass every chunk of bytes to every subscriber, without parsing it.
 
-It is no MQTT broker. It shows how fast the load generator, the sockets and this machine can go: a broker's figure well
-below it is the broker's own. Who does not subscribe is a publisher; the length and QoS of its first packet, which comes
-alone, are taken for those of all.
+This is not an MQTT broker. It shows the highest rate of the load generator, the sockets and this machine: if a broker
+is much slower, the broker itself is the limit. A client that does not subscribe is a publisher; the length and QoS of
+its first packet, which arrives alone, are assumed for all its packets.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from bench import packets
 from bench.clients import BUFFER_BYTES, HOST
 
 CONNECTIONS_MAX = 100  # more than any workload has
-LIFE_S_MAX = 300  # it ends by itself should nobody end it
+LIFE_S_MAX = 300  # after this time the process ends by itself
 CONNECT_BYTES_MAX = 1000  # far more than the generator's CONNECT
 
 
@@ -26,7 +26,7 @@ class Client:
     subscribes: bool = False
     size: int = 0
     qos: int = 0
-    kept: bytes = b""  # an incomplete packet that is not yet acknowledged
+    incomplete: bytes = b""  # a packet that is not yet acknowledged
 
 
 class Relay:
@@ -72,7 +72,7 @@ class Relay:
             self._first(client, received)
 
     def _first(self, client: Client, received: int) -> None:
-        """A SUBSCRIBE, or the first PUBLISH."""
+        """Handles a SUBSCRIBE, or the first PUBLISH."""
         if self.buffer[0] >> 4 == packets.PUBLISH:
             client.size, client.qos = received, self.buffer[0] >> 1 & 3
             self._forward(client, received)
@@ -87,11 +87,11 @@ class Relay:
             if other.subscribes:
                 other.socket.sendall(self.view[:received])
         if client.qos:
-            data = client.kept + self.buffer[:received]
+            data = client.incomplete + self.buffer[:received]
             complete = len(data) - len(data) % client.size
             offset = packets.packet_id_offset(data)
             client.socket.sendall(packets.acknowledgements(data[:complete], client.size, offset))
-            client.kept = data[complete:]
+            client.incomplete = data[complete:]
 
 
 def main() -> None:

@@ -1,12 +1,13 @@
-"""What the relay of a link costs: a root with two leaves, one linked to it directly, the other through a relay.
+"""The cost of a link's relay: a root with two leaves, one linked to it directly, the other through a relay.
 
 `python -m bench.relay_cost [--runs 5] [--seconds 1] [--trips 5000]` measures from leaf to root at QoS 0 with MQTT 5 and
-64-byte payloads. Throughput has a window of messages under way; runs with and without the relay take turns, and the
-medians are printed. A round trip is one message, from before it is sent at a leaf until the subscriber at the root has
-it; there the two leaves take turns message by message, so that both meet the same other work on this machine.
+64-byte payloads. Throughput is measured with a window of messages under way; runs with and without the relay take
+turns, and the medians are printed. A round trip is the time of one message, from before it is sent at a leaf until the
+subscriber at the root has received it; the two leaves take turns message by message, so that other work on this machine
+affects both.
 
-The relay is a process of its own here. Brokers, relay and load generator share the cores of this machine: with few of
-them the relay takes time from the others.
+The relay is a process of its own here. Brokers, relay and load generator share the cores of this machine; if there are
+few cores, the relay takes time from the others.
 """
 
 import argparse
@@ -37,7 +38,7 @@ US_PER_S = 1e6
 
 
 async def serve(port: int) -> None:
-    """A relay to this port; it tells its own port, and ends with its standard input."""
+    """Runs a relay to this port; prints the relay's own port, and ends with its standard input."""
     relay = Relay((HOST, port))
     print(await relay.open(), flush=True)
     await asyncio.to_thread(sys.stdin.read)
@@ -46,7 +47,7 @@ async def serve(port: int) -> None:
 
 @contextmanager
 def relay_to(port: int) -> Iterator[tuple[int, int]]:
-    """Its process and its port."""
+    """Runs a relay in a process of its own; yields its process id and port."""
     command = [sys.executable, "-m", "bench.relay_cost", "--relay-to", str(port)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -59,26 +60,26 @@ def trips(root: Running, leaves: dict[str, Running], count: int) -> dict[str, li
     subscribe(subscriber, [TOPIC], level=packets.LEVEL_5)
     publishers = {link: connect(leaf.port, "publisher", packets.LEVEL_5) for link, leaf in leaves.items()}
     message = packets.publish(TOPIC, PAYLOAD, level=packets.LEVEL_5)
-    taken: dict[str, list[float]] = {link: [] for link in leaves}
+    trips_us: dict[str, list[float]] = {link: [] for link in leaves}
     for _ in range(count):
         for link, publisher in publishers.items():
             begin = time.perf_counter()
             publisher.sendall(message)
             received = subscriber.recv(len(message), socket.MSG_WAITALL)
-            taken[link].append((time.perf_counter() - begin) * US_PER_S)
+            trips_us[link].append((time.perf_counter() - begin) * US_PER_S)
             if received != message:
                 raise LoadError(f"a message did not arrive as it was sent: {received[:20].hex(' ')}")
     for client in (subscriber, *publishers.values()):
         client.close()
-    return taken
+    return trips_us
 
 
 def throughput(root: Running, leaves: dict[str, Running], relay: int, runs: int, seconds: float) -> list[list[Result]]:
-    """Of every leaf; the CPU time in them is that of the relay's process. Links are up afterwards."""
+    """The throughput of every leaf, with the CPU time of the relay's process. Links are up afterwards."""
     results: list[list[Result]] = [[] for _ in leaves]
     for _ in range(runs):
-        for leaf, some in zip(leaves.values(), results, strict=True):
-            some.append(measure(THROUGHPUT, root.port, seconds, [relay], publish_port=leaf.port))
+        for leaf, of_leaf in zip(leaves.values(), results, strict=True):
+            of_leaf.append(measure(THROUGHPUT, root.port, seconds, [relay], publish_port=leaf.port))
     return results
 
 
@@ -95,31 +96,32 @@ def report(runs: int, seconds: float, count: int) -> None:
         running(OURS, parent=port) as relayed,
     ):
         leaves = {DIRECT: direct, RELAYED: relayed}
-        without, between = throughput(root, leaves, relay, runs, seconds)
-        row("throughput, 1/s", *(statistics.median(it.deliveries_per_s for it in some) for some in (without, between)))
-        samples = [sorted(taken) for taken in trips(root, leaves, count).values()]
+        results = throughput(root, leaves, relay, runs, seconds)
+        medians = (statistics.median(result.deliveries_per_s for result in of_leaf) for of_leaf in results)
+        row("throughput, 1/s", *medians)
+        samples = [sorted(trips_us) for trips_us in trips(root, leaves, count).values()]
     for percent in (50, 99):
-        row(f"round trip, p{percent}, us", *(some[len(some) * percent // 100] for some in samples))
-    cpu_us = statistics.median(it.cpu_us_per_delivery for it in between)
+        row(f"round trip, p{percent}, us", *(of_leaf[len(of_leaf) * percent // 100] for of_leaf in samples))
+    cpu_us = statistics.median(result.cpu_us_per_delivery for result in results[-1])
     print(f"CPU time of the relay per message of the throughput: {cpu_us:.2f} us")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.relay_cost", description="A link with and without a relay.")
-    parser.add_argument("--runs", type=int, default=5, help="of the throughput, each")
-    parser.add_argument("--seconds", type=float, default=1.0, help="that a run measures")
-    parser.add_argument("--trips", type=int, default=5000, help="round trips, each")
+    parser.add_argument("--runs", type=int, default=5, help="runs of the throughput for each link")
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long a run measures")
+    parser.add_argument("--trips", type=int, default=5000, help="round trips over each link")
     parser.add_argument("--relay-to", type=int, help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.relay_to:
-        uvloop.run(serve(chosen.relay_to))
+    options = parser.parse_args()
+    if options.relay_to:
+        uvloop.run(serve(options.relay_to))
         return
-    if not (1 <= chosen.runs <= RUNS_MAX and 0 < chosen.seconds <= SECONDS_MAX and 1 <= chosen.trips <= TRIPS_MAX):
+    if not (1 <= options.runs <= RUNS_MAX and 0 < options.seconds <= SECONDS_MAX and 1 <= options.trips <= TRIPS_MAX):
         parser.error(f"1 to {RUNS_MAX} runs of up to {SECONDS_MAX} seconds, 1 to {TRIPS_MAX} round trips")
     stop_on_sigterm()
     cores = len(os.sched_getaffinity(0))
-    print(f"leaf to root, QoS 0, all on {cores} cores; median of {chosen.runs} runs, {chosen.trips} round trips")
-    report(chosen.runs, chosen.seconds, chosen.trips)
+    print(f"leaf to root, QoS 0, all on {cores} cores; median of {options.runs} runs, {options.trips} round trips")
+    report(options.runs, options.seconds, options.trips)
 
 
 if __name__ == "__main__":

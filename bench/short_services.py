@@ -1,10 +1,10 @@
-"""How short an emulated service may be: what real time adds to the delays of a run, by the mean demand in wall time.
+"""How short an emulated service may be: what real time adds to the delays of a run, for several mean demands.
 
 `python -m bench.short_services [--demands 0.25 0.5 1 2 5] [--seconds 10] [--peers stock]` plays one scenario for each
-demand twice: on the virtual ground, where timers are exact, and on the local one at a speed-up of 1. Both draw the same
-workload and service times from the seed, so the difference is what the testbed adds to the delay of each message; its
-mean and its median are printed. A publisher, a broker's session and a subscriber serve each message for the same mean
-time; each is busy for a tenth of the time.
+demand twice: on the virtual ground, where timers are exact, and on the local ground at a speed-up of 1. Both draw the
+same workload and service times from the seed, so the difference is what the testbed adds to the delay of each message;
+its mean and its median are printed. A publisher, a broker's session and a subscriber serve each message for the same
+mean time, and each is busy for a tenth of the time.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def scenario_of(demand_ms: float, seconds: float, peers: str) -> str:
 
 
 def delays_ms(ground: Ground, file: Path) -> dict[str, dict[int, float]]:
-    """In each stage, by the number of the message."""
+    """The delays in each stage, by the number of the message."""
     raw = file.parent / type(ground).__name__
     ground.play(load(file).points[0], Place(file, 0, raw), lambda _: None)
     times_ns: dict[str, dict[int, int]] = {}
@@ -68,7 +68,7 @@ def lines(demand_ms: float, seconds: float, peers: str) -> Iterator[str]:
     for stage in STAGES:
         added = [real[stage][number] - delay_ms for number, delay_ms in exact[stage].items()]
         figures = fmean(exact[stage].values()), fmean(real[stage].values()), fmean(added), median(added)
-        yield f"{demand_ms:6g}  {stage:10}" + "".join(f"{it:10.3f}" for it in figures)
+        yield f"{demand_ms:6g}  {stage:10}" + "".join(f"{figure:10.3f}" for figure in figures)
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""Errors that a peer can cause. Each carries the MQTT 5 reason code that tells the peer whose fault it was."""
+"""Errors that a peer can cause. Each carries the MQTT 5 reason code that tells the peer what it did wrong."""
 
 
 class MqttError(Exception):
-    """The connection must end. `reason_code` is what a version 5 peer is told (section 2.4)."""
+    """The connection must end. `reason_code` is sent to a version 5 peer (section 2.4)."""
 
     reason_code = 0x80
 
@@ -13,13 +13,13 @@ class MqttError(Exception):
 
 
 class MalformedPacketError(MqttError):
-    """The bytes are no MQTT packet."""
+    """The bytes are not an MQTT packet."""
 
     reason_code = 0x81
 
 
 class ProtocolError(MqttError):
-    """A packet that is well formed but not allowed here."""
+    """A packet is well formed but not allowed at this point."""
 
     reason_code = 0x82
 

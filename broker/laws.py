@@ -1,4 +1,4 @@
-"""Random durations: the four laws of a scenario, drawn from a stream that the caller owns."""
+"""Random durations, drawn from the caller's random stream by one of the four laws that a scenario can name."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ LAWS = ("exponential", "deterministic", "uniform", "lognormal")
 
 
 class Stream(Protocol):
-    """What is asked of a source of random numbers; random.Random is one."""
+    """The part of random.Random that a source of random numbers must provide."""
 
     def expovariate(self, lambd: float, /) -> float: ...
     def uniform(self, a: float, b: float, /) -> float: ...
@@ -16,7 +16,7 @@ class Stream(Protocol):
 
 
 def sampler(law: str, mean_ns: int, stream: Stream, cv: float = 1.0) -> Callable[[], int]:
-    """A function that draws the next duration in nanoseconds."""
+    """Return a function that draws the next duration in nanoseconds."""
     match law:
         case "exponential":
             rate = 1 / mean_ns

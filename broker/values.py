@@ -1,4 +1,7 @@
-"""What a broker handles: messages and what goes with them. No behaviour but equality and encoding that is shared."""
+"""The value types that all parts of a broker share: messages, their properties and routing entries.
+
+They have no behaviour except equality and the encodings that several modules need.
+"""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -6,12 +9,15 @@ from typing import NamedTuple
 import mqtt5
 
 NS_PER_S = 1_000_000_000
-CACHED_TOPIC_CHARS_MAX = 256  # longer topics are in no cache: 100 000 topics of 64 KB would be 6 GB
-FORMAT_0_GIVEN = 2  # in packet objects: a Payload Format Indicator of 0 that was given; there 0 means that none was
+CACHED_TOPIC_CHARS_MAX = 256  # longer topics are never cached: 100 000 topics of 64 KB would be 6 GB
+FORMAT_0_GIVEN = 2  # stands for a Payload Format Indicator of 0 in packet objects, where 0 means that there is none
 
 
 class Entry(NamedTuple):
-    """One entry in a routing table. `identity` tells equal filters apart where the algorithm stores each one."""
+    """One entry in a routing table.
+
+    `identity` distinguishes entries with equal filters if the algorithm stores one for each subscription.
+    """
 
     filter: str
     identity: str = ""
@@ -31,26 +37,26 @@ NO_PROPERTIES = Properties()
 
 
 class Message:
-    """One publication on its way through the broker; shared by all its deliveries, never changed."""
+    """One publication on its way through the broker. All its deliveries share it, and its content never changes."""
 
     __slots__ = (
-        "entering",
+        "entering_row",
         "expires_at_ns",
         "head",
         "is_additional",
-        "number",
         "origin",
         "payload",
         "properties",
         "publisher",
         "qos",
+        "references",
         "replay_for",
         "retain",
-        "retained",
+        "retained_row",
+        "row_number",
         "sequence",
         "size",
         "topic",
-        "uses",
     )
 
     def __init__(
@@ -67,22 +73,23 @@ class Message:
         self.payload = payload
         self.qos = qos
         self.retain = retain
-        self.publisher = publisher  # the session it came from, for No Local
+        self.publisher = publisher  # the session that sent it, for No Local
         self.properties = properties
         self.expires_at_ns = expires_at_ns
-        self.is_additional = False  # nobody at this broker or below it wants it
-        self.origin = ""  # the broker at which it entered the tree, and its number there: its identity
-        self.sequence = 0
-        self.replay_for: Entry | None = None  # a retained message that answers this subscription only
-        self.number = 0  # of its row in the store; 0: it has none
-        self.uses = 0  # by other rows
-        self.entering = self.retained = 0  # rows that say that it is at the input, or retained
+        self.is_additional = False  # True: no subscriber at this broker or below wants it
+        self.origin = ""  # name and incarnation of the broker at which the message entered the tree
+        self.sequence = 0  # its number at that broker; origin and sequence identify the message
+        self.replay_for: Entry | None = None  # set on a retained message that answers this subscription only
+        self.row_number = 0  # of the message's row in the store; 0: it has none
+        self.references = 0  # how many other rows in the store refer to the message
+        self.entering_row = 0  # number of the row saying that the message is at the input; 0: none
+        self.retained_row = 0  # number of the row saying that the message is retained; 0: none
         self.head = _cached_head(topic) if len(topic) <= CACHED_TOPIC_CHARS_MAX else topic_head(topic)
         self.size = len(self.head) + len(payload)
 
 
 class Published(NamedTuple):
-    """A PUBLISH packet on a simulated network."""
+    """A PUBLISH packet as an object on a simulated network."""
 
     message: Message
     qos: int
@@ -94,7 +101,7 @@ class Published(NamedTuple):
 
 
 def topic_head(topic: str) -> bytes:
-    """A topic as it stands in a PUBLISH packet."""
+    """The topic as a PUBLISH packet encodes it: two bytes of length, then UTF-8."""
     encoded = topic.encode()
     return len(encoded).to_bytes(2, "big") + encoded
 
@@ -105,7 +112,7 @@ _INDICATORS = {payload_format: indicator for indicator, payload_format in _FORMA
 
 
 def format_indicator(properties: Properties) -> int:
-    """The Payload Format Indicator as packet objects hold it."""
+    """The Payload Format Indicator as packet objects represent it."""
     return _INDICATORS[properties.payload_format]
 
 

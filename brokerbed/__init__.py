@@ -1,1 +1,1 @@
-"""The one import name of brokerbed: its front door, and the vocabulary that its parts share."""
+"""The one import name of brokerbed: its command line, and the vocabulary that its parts share."""

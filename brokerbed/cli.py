@@ -88,8 +88,8 @@ def dispatch(arguments: list[str]) -> int:
         return MISSING
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_wanted: bool) -> None:
+    if is_wanted:
         print(f"brokerbed {version('brokerbed')}")
         raise typer.Exit
 
@@ -173,7 +173,7 @@ def run(
     spread = None if master is None or kind.is_real_time else partial(_spread, master, verbose)
     with progress(f"{experiment.name} on {on}") as report:
         folder = run_experiment(
-            experiment, on, seed, seeds, out, report, spread, present.tell, engine or (), page, predicted
+            experiment, on, seed, seeds, out, report, spread, present.notify, engine or (), page, predicted
         )
     if not no_analyse:
         allow = allow_inconclusive, allow_unpredicted
@@ -237,8 +237,8 @@ def _analyse(
         if not is_warned:
             present.print_warnings([point.prediction for point in analysis.points])
     if as_json:
-        told = [analysis.as_json(detail) for analysis in analyses]
-        print(json.dumps(told[0] if len(told) == 1 else {"runs": told}, allow_nan=False))
+        documents = [analysis.as_json(detail) for analysis in analyses]
+        print(json.dumps(documents[0] if len(documents) == 1 else {"runs": documents}, allow_nan=False))
     if junit_file is not None:
         junit.write(junit_file, analyses, allowed)
     points = [point for analysis in analyses for point in analysis.points]
@@ -246,12 +246,12 @@ def _analyse(
     return 0 if all(point.passes(allowed) for point in points) else DIFFERS
 
 
-def _analysed(found: "Sequence[Finished]", master: str | None, verbose: bool) -> "list[Analysis]":
+def _analysed(finished: "Sequence[Finished]", master: str | None, verbose: bool) -> "list[Analysis]":
     from brokerbed.analysis.jobs.analyse import analyse as analyse_all
     from brokerbed.progress import progress
 
-    with progress("analysis", is_even=False) as report, named_in_errors(found[0].folder):
-        return list(analyse_all(found, master, verbose, progress=report))
+    with progress("analysis", is_even=False) as report, named_in_errors(finished[0].folder):
+        return list(analyse_all(finished, master, verbose, progress=report))
 
 
 @app.command()
@@ -268,9 +268,9 @@ def report(run_dir: RunDir, master: Master = None, verbose: Verbose = False) -> 
     if not reports.is_analysed(run_dir):
         from brokerbed.analysis.runs import find
 
-        found = find(run_dir)
+        finished = find(run_dir)
         _need_spark()
-        _analysed([found], master, verbose)
+        _analysed([finished], master, verbose)
     with named_in_errors(run_dir):
         print(reports.write(run_dir))
 
@@ -289,10 +289,10 @@ def compare(run_dirs: RunDirs, master: Master = None, as_json: Json = False, ver
     from brokerbed.analysis.compare import comparison, missing
     from brokerbed.analysis.runs import find
 
-    found = [find(folder) for folder in run_dirs]
-    if left := missing(found):
+    finished = [find(folder) for folder in run_dirs]
+    if left := missing(finished):
         _analysed(left, master, verbose)
-    table = comparison(found)
+    table = comparison(finished)
     if as_json:
         print(json.dumps(table.as_json(), allow_nan=False))
     else:
@@ -372,8 +372,8 @@ def clean(engine: Engines = None) -> None:
         from brokerbed.orchestrator.grounds.engine import clean_engines
 
         ended += clean_engines(engine or [])
-    for it in ended:
-        print(f"ended {it}")
+    for description in ended:
+        print(f"ended {description}")
     if not ended:
         print("nothing was left behind")
 
@@ -391,4 +391,4 @@ def doctor() -> int:
 
     findings = list(examine())
     present.print_findings(findings)
-    return MISSING if any(it.needed and not it.found for it in findings) else 0
+    return MISSING if any(finding.needed and not finding.found for finding in findings) else 0

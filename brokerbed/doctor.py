@@ -1,4 +1,4 @@
-"""What this machine can do, found out by trying, and what to install for the rest."""
+"""Checks what this machine can do, and advises what to install for the rest."""
 
 import platform
 import shutil
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from brokerbed import extras
 from brokerbed.analysis import java
 
-PROBE_S_MAX = 10  # for each question to the outside
+PROBE_S_MAX = 10  # how long each probe may take
 PYTHON_MIN = (3, 11)
 
 
@@ -17,15 +17,17 @@ PYTHON_MIN = (3, 11)
 class Finding:
     what: str
     used_for: str
-    found: str | None  # None: it is missing
+    found: str | None  # what was found, or None if it is missing
     advice: str
     needed: bool = False  # for ordinary use, not only for a special ground or test
 
 
 def examine() -> Iterator[Finding]:
     yield Finding("Python", "everything", _python(), f"install Python {'.'.join(map(str, PYTHON_MIN))} or newer", True)
-    found = java.find_java()
-    yield Finding("Java", "run, analyse", f"{found.version}: {found.executable}" if found else None, java.ADVICE, True)
+    runtime = java.find_java()
+    yield Finding(
+        "Java", "run, analyse", f"{runtime.version}: {runtime.executable}" if runtime else None, java.ADVICE, True
+    )
     yield Finding("packages", "analyse, report, compare", _packages("analysis"), _advice("analysis"), True)
     yield Finding("packages", "run --on docker", _packages("docker"), _advice("docker"))
     yield Finding("Docker engine", "run --on docker", _docker(), "install and start Docker (Debian: docker.io)")
@@ -49,10 +51,10 @@ def _advice(extra: str) -> str:
 
 
 def _docker() -> str | None:
-    """The engine's version, if one answers at DOCKER_HOST or the usual socket."""
+    """The version of the engine, if one answers at DOCKER_HOST or the default socket."""
     if extras.missing("docker"):
         return None
-    import docker  # slow to import, and only wanted here
+    import docker  # slow to import, and needed only here
 
     try:
         client = docker.from_env(timeout=PROBE_S_MAX)
@@ -65,7 +67,7 @@ def _docker() -> str | None:
 
 
 def _image() -> tuple[str | None, str]:
-    """Whether the image is there or can be made, and what to do if not."""
+    """Whether the image exists or can be built, and what to do if not."""
     if extras.missing("docker"):
         return None, _advice("docker")
     import docker  # as above
@@ -76,7 +78,7 @@ def _image() -> tuple[str | None, str]:
     try:
         client = docker.from_env(timeout=PROBE_S_MAX)
         try:
-            return image.outlook(client), base_image.ADVICE
+            return image.image_status(client), base_image.ADVICE
         finally:
             client.close()
     except GroundError as error:

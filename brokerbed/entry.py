@@ -18,7 +18,7 @@ def main() -> NoReturn:
             code = _exit_code()
             if code > SIGNALLED:
                 _ignore_signals()
-        except KeyboardInterrupt:  # a second one, before the first one was dealt with
+        except KeyboardInterrupt:  # a second one, before the first one was handled
             code = INTERRUPTED
             _ignore_signals()
     except KeyboardInterrupt:  # a third

@@ -1,4 +1,4 @@
-"""Optional parts of brokerbed: the extras of pyproject.toml, and the packages by which one sees that they are there."""
+"""The optional parts of brokerbed (extras of pyproject.toml), and the packages that show whether they are installed."""
 
 from importlib.util import find_spec
 
@@ -6,7 +6,7 @@ PACKAGES = {"analysis": ("pandas", "pyspark", "scipy"), "docker": ("docker", "pa
 
 
 class MissingExtraError(RuntimeError):
-    """A command needs packages that are not installed; the text says how to install them."""
+    """A command needs packages that are not installed; the message says how to install them."""
 
 
 def missing(extra: str) -> list[str]:
@@ -17,8 +17,8 @@ def missing(extra: str) -> list[str]:
 def need(extra: str, purpose: str) -> None:
     """`purpose` is the subject of the sentence that MissingExtraError carries."""
     if packages := missing(extra):
-        one = len(packages) == 1
+        is_one = len(packages) == 1
         raise MissingExtraError(
-            f"{purpose} needs {' and '.join(packages)}, which {'is' if one else 'are'} not installed:"
+            f"{purpose} needs {' and '.join(packages)}, which {'is' if is_one else 'are'} not installed:"
             f" pip install 'brokerbed[{extra}]'"
         )

@@ -1,34 +1,81 @@
-"""The rows that predictions and measurements are made of, and what a run needs of a prediction while it goes on."""
+"""The vocabulary of metric rows: what each metric is called, which rows it has, and how people read it.
+
+`analysis/metrics/` adds how a metric is predicted and measured, and lists the metrics of other packages. This module
+knows nothing of models, logs or grounds.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
-HEADLINE_TOTALS = (
-    "table.remote_entries",
-    "table.local_entries",
-    "rate.notifications",
-    "rate.notifications.additional",
-    "rate.control",
-    "rate.total",
-)
-HEADLINE_PER_PAIR = ("delay.end_to_end", "delivery.ratio")  # of a publisher and a subscriber
-UNITS = {"table": "1", "rate": "1/s", "delay": "s", "delivery": "1"}
+Labels = tuple[str, ...]  # the names of a row's labels
+TOTAL: Labels = ()
+PER_BROKER: Labels = ("broker",)
+PER_LINK: Labels = ("link",)
+PER_PAIR: Labels = ("publisher", "subscriber")
+PER_QUEUE: Labels = ("stage", "at")
+LABELS_MAX = 2  # the cells of the analysis have two columns for them
+
+
+class Statistic(Enum):
+    """What the measured value is; the analysis chooses the confidence interval accordingly."""
+
+    RATE = "events per second"
+    SIZE = "time average of a size"
+    MEAN = "mean over observations"
+    SHARE = "share of observations"
+
+    @property
+    def is_over_time(self) -> bool:
+        """Whether time during which nothing happened counts."""
+        return self in (Statistic.RATE, Statistic.SIZE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric. Its headline rows decide the verdict of a run; its detail rows are for information."""
+
+    name: str
+    summary: str  # one line of documentation, as in the table of README.md
+    unit: str
+    statistic: Statistic
+    headline: Labels | None = None  # the labels of its headline rows; None if it has none
+    detail: Labels | None = None  # the labels of its detail rows; None if it has none
+    title: str  # of its figures and tables
+    axis: str = ""  # what a figure writes at the axis of its values; only headline rows are drawn
+
+    def __post_init__(self) -> None:
+        counts = [len(labels) for labels in (self.headline, self.detail) if labels is not None]
+        assert counts, f"{self.name} has neither headline rows nor detail rows"
+        assert max(counts) <= LABELS_MAX, f"{self.name} has more than {LABELS_MAX} labels"
+        assert len(set(counts)) == len(counts), f"{self.name}: the number of labels must tell its rows apart"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    metric: str
+    """One value of a metric and its prediction."""
+
+    kind: Metric
     labels: dict[str, str]
     predicted: float | None  # None where theory has no value: an unstable queue, or no model
 
     @property
+    def metric(self) -> str:
+        return self.kind.name
+
+    @property
     def unit(self) -> str:
-        return UNITS[self.metric.split(".")[0]]
+        return self.kind.unit
 
     @property
     def is_headline(self) -> bool:
-        return not self.labels or self.metric in HEADLINE_PER_PAIR
+        return tuple(self.labels) == self.kind.headline
+
+
+def labels_text(labels: Mapping[str, str]) -> str:
+    """The broker, link, queue or pair that a row is about, as people read it; empty for a total."""
+    return (" -> " if tuple(labels) == PER_PAIR else " ").join(labels.values())
 
 
 class Expectation(Protocol):
@@ -40,3 +87,89 @@ class Expectation(Protocol):
     def waiting_messages(self) -> Mapping[str, float]:
         """How many messages wait at each broker for its subscribers, on average, where that is known."""
         ...
+
+
+REMOTE_ENTRIES = Metric(
+    name="table.remote_entries",
+    summary="the average number of routing entries that point at child brokers",
+    unit="1",
+    statistic=Statistic.SIZE,
+    headline=TOTAL,
+    detail=PER_BROKER,
+    title="Routing table sizes",
+    axis="remote routing entries x_r",
+)
+LOCAL_ENTRIES = Metric(
+    name="table.local_entries",
+    summary="the average number of local subscriptions",
+    unit="1",
+    statistic=Statistic.SIZE,
+    headline=TOTAL,
+    detail=PER_BROKER,
+    title="Local subscriptions",
+    axis="local entries",
+)
+NOTIFICATIONS = Metric(
+    name="rate.notifications",
+    summary="notifications per second that cross links",
+    unit="1/s",
+    statistic=Statistic.RATE,
+    headline=TOTAL,
+    detail=PER_LINK,
+    title="Notification rate",
+    axis="notifications b_n + b_p, 1/s",
+)
+ADDITIONAL_NOTIFICATIONS = Metric(
+    name="rate.notifications.additional",
+    summary="those sent up a link below which nobody subscribes",
+    unit="1/s",
+    statistic=Statistic.RATE,
+    headline=TOTAL,
+    title="Additional notifications",
+    axis="additional notifications b_p, 1/s",
+)
+CONTROL_MESSAGES = Metric(
+    name="rate.control",
+    summary="subscriptions and unsubscriptions per second that cross links, including refreshes",
+    unit="1/s",
+    statistic=Statistic.RATE,
+    headline=TOTAL,
+    detail=PER_LINK,
+    title="Control message rate",
+    axis="control messages b_c, 1/s",
+)
+ALL_MESSAGES = Metric(
+    name="rate.total",
+    summary="notifications and control messages together",
+    unit="1/s",
+    statistic=Statistic.RATE,
+    headline=TOTAL,
+    title="All messages",
+    axis="messages over links, 1/s",
+)
+END_TO_END_DELAY = Metric(
+    name="delay.end_to_end",
+    summary="mean seconds from publishing to the end of processing, per publisher and subscriber",
+    unit="s",
+    statistic=Statistic.MEAN,
+    headline=PER_PAIR,
+    title="Response time",
+    axis="mean response time, s",
+)
+STAGE_DELAY = Metric(
+    name="delay.stage",
+    summary="mean seconds in one queue",
+    unit="s",
+    statistic=Statistic.MEAN,
+    detail=PER_QUEUE,
+    title="Mean time in each queue",
+)
+DELIVERY_RATIO = Metric(
+    name="delivery.ratio",
+    summary="the share of messages published and due that was delivered",
+    unit="1",
+    statistic=Statistic.SHARE,
+    headline=PER_PAIR,
+    title="Delivery",
+    axis="delivered / due",
+)

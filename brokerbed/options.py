@@ -57,7 +57,7 @@ LiveAt = Annotated[
 
 
 class BadInputError(Exception):
-    """A mistake on the command line that only the command itself can see."""
+    """A mistake on the command line that only the command itself can detect."""
 
 
 def page_address(text: str) -> tuple[str, int]:
@@ -78,9 +78,9 @@ def ground_kind(name: str, engines: Sequence[str], is_live: bool) -> "GroundKind
     """The ground of that name, if it can do what the other options ask for."""
     from brokerbed.orchestrator.grounds.registry import GROUNDS
 
-    kind = GROUNDS.get(name)
+    kind = GROUNDS.all.get(name)
     if kind is None:
-        raise BadInputError(f"--on: the grounds are {', '.join(GROUNDS)}, not {name}")
+        raise BadInputError(f"--on: the grounds are {', '.join(GROUNDS.all)}, not {name}")
     check_engines(engines)
     if engines and not kind.has_engines:
         raise BadInputError("--engine is for containers: add --on docker")

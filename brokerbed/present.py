@@ -1,4 +1,4 @@
-"""Results as people read them: tables on a terminal, plain and unwrapped elsewhere."""
+"""Prints results for people: tables on a terminal, plain and unwrapped text elsewhere."""
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -14,15 +14,15 @@ from brokerbed.analysis.delays import Way
 from brokerbed.analysis.predict import Prediction
 from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE, Compared
 from brokerbed.doctor import Finding
-from brokerbed.metrics import Row
+from brokerbed.metrics import Row, labels_text
 
-if TYPE_CHECKING:  # they bring Spark, which most commands need not
+if TYPE_CHECKING:  # they import Spark, which most commands do not need
     from brokerbed.analysis.compare import Comparison
     from brokerbed.analysis.jobs.analyse import Analysis, Point
     from brokerbed.analysis.trace import Step
 
-UNWRAPPED_COLUMNS = 100_000  # off a terminal no line is folded or cut
-WARNINGS_SHOWN_MAX = 10  # an overloaded tree has hundreds of unstable queues; the first few tell the story
+UNWRAPPED_COLUMNS = 100_000  # without a terminal no line is folded or cut
+WARNINGS_SHOWN_MAX = 10  # an overloaded tree has hundreds of unstable queues; the first few are enough
 COLUMNS_MAX = 14  # of headline rows in the table of a sweep: four pairs of peers; more would not fit a screen
 
 
@@ -33,13 +33,13 @@ def console(stderr: bool = False) -> Console:
     return out
 
 
-def tell(line: str) -> None:
-    """One line on stderr."""
+def notify(line: str) -> None:
+    """Prints one line on stderr."""
     console(stderr=True).print(line, markup=False, soft_wrap=True)
 
 
 def number(value: float | None) -> str:
-    """Four digits and more where there are more before the point; a dash for no value."""
+    """A number with four significant digits, or more if there are more before the point; a dash for no value."""
     if value is None or value != value:
         return "-"
     return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
@@ -51,7 +51,9 @@ def print_prediction(prediction: Prediction, detail: bool) -> None:
     table.title = f"{scenario.name}: {len(scenario.tree)} brokers, {scenario.routing} routing"
     for row in prediction.rows:
         if detail or row.is_headline:
-            table.add_row(row.metric, _labels(row), number(row.predicted), row.unit if row.unit != "1" else "")
+            table.add_row(
+                row.metric, labels_text(row.labels) or "all", number(row.predicted), row.unit if row.unit != "1" else ""
+            )
     console().print(table)
     if detail:
         for way in prediction.ways:
@@ -59,7 +61,7 @@ def print_prediction(prediction: Prediction, detail: bool) -> None:
 
 
 def print_sweep(predictions: Sequence[Prediction]) -> None:
-    """One line per point; what is the same at every point stands once, below."""
+    """Prints one line per point; values that are the same at every point are printed once, below."""
     keys = list(dict.fromkeys(key for prediction in predictions for key in prediction.scenario.at))
     headlines = [{_column(row): number(row.predicted) for row in each.rows if row.is_headline} for each in predictions]
     columns = list(dict.fromkeys(column for headline in headlines for column in headline))
@@ -84,17 +86,21 @@ def print_sweep(predictions: Sequence[Prediction]) -> None:
 
 
 def print_analysis(analysis: "Analysis", detail: bool, page: Path) -> None:
-    """Measured beside predicted, of a sweep the headline rows of all points in one table; then doubts, on stderr."""
+    """Prints measured beside predicted values; for a sweep, the headline rows of all points in one table. Doubts go to
+    stderr.
+    """
     if analysis.finished.experiment.is_sweep and not detail:
         _print_points(analysis)
     else:
         for point in analysis.points:
             _print_point(point, detail)
     verdicts = [row.verdict for point in analysis.points for row in point.headline]
-    told = [f"{verdicts.count(it)} {it}" for it in (AGREES, DIFFERS, INCONCLUSIVE) if it in verdicts]
+    counts = [
+        f"{verdicts.count(verdict)} {verdict}" for verdict in (AGREES, DIFFERS, INCONCLUSIVE) if verdict in verdicts
+    ]
     if None in verdicts:
-        told.append(f"{verdicts.count(None)} without a prediction")
-    console().print(f"{', '.join(told)}; {analysis.finished.folder}", soft_wrap=True)
+        counts.append(f"{verdicts.count(None)} without a prediction")
+    console().print(f"{', '.join(counts)}; {analysis.finished.folder}", soft_wrap=True)
     print(f"report: {page}")
     sys.stdout.flush()
     _print_doubts(analysis)
@@ -108,15 +114,16 @@ def _print_point(point: "Point", detail: bool) -> None:
     table.title = f"{run.scenario.name}{at} on {run.ground}, {seeds}: {point.compared_s:,.0f} s compared"
     for row in point.rows:
         if detail or row.is_headline:
-            table.add_row(row.metric, _labels(row), *_figures(row))
+            table.add_row(row.metric, labels_text(row.labels) or "all", *_figures(row))
     console().print(table)
-    judged = _table("invariant", "checked", "", right=("checked",))
-    for it in point.invariants:
-        judged.add_row(it.name, f"{it.checked:,}", "[green]holds[/]" if it.holds else f"[red]{it.broken:,} broken[/]")
-    console().print(judged)
-    for it in point.invariants:
-        for text in it.offenders:
-            console().print(f"{it.name}: {text}", markup=False, soft_wrap=True)
+    table = _table("invariant", "checked", "", right=("checked",))
+    for invariant in point.invariants:
+        result = "[green]holds[/]" if invariant.holds else f"[red]{invariant.broken:,} broken[/]"
+        table.add_row(invariant.name, f"{invariant.checked:,}", result)
+    console().print(table)
+    for invariant in point.invariants:
+        for text in invariant.offenders:
+            console().print(f"{invariant.name}: {text}", markup=False, soft_wrap=True)
 
 
 def _print_points(analysis: "Analysis") -> None:
@@ -130,10 +137,13 @@ def _print_points(analysis: "Analysis") -> None:
             table.add_row(*values, _column(row), *_figures(row))
     console().print(table)
     for point in analysis.points:
-        for it in point.invariants:
-            if not it.holds:
+        for invariant in point.invariants:
+            if not invariant.holds:
                 where = ", ".join(f"{key}={value}" for key, value in point.runs[0].scenario.at.items())
-                console().print(f"{it.name}: {it.broken} broken at {where}: {'; '.join(it.offenders)}", markup=False)
+                console().print(
+                    f"{invariant.name}: {invariant.broken} broken at {where}: {'; '.join(invariant.offenders)}",
+                    markup=False,
+                )
 
 
 COMPARED = ("predicted", "measured", "95% interval", "error", "verdict")
@@ -150,17 +160,17 @@ def _figures(row: Compared) -> tuple[str, ...]:
 
 
 def print_comparison(comparison: "Comparison") -> None:
-    """Runs side by side: what each measured, and what was predicted where that is the same for all."""
-    predicted = [{it["predicted"] for it in values if it is not None} for _, values in comparison.rows]
-    is_shared = all(len(it) == 1 for it in predicted)
+    """Prints runs side by side: the measurements of each, and the prediction where it is the same for all."""
+    predicted = [{value["predicted"] for value in values if value is not None} for _, values in comparison.rows]
+    is_shared = all(len(distinct) == 1 for distinct in predicted)
     names = [name for name in comparison.names for name in ((name,) if is_shared else (name, "predicted"))]
     table = _table("metric", *(("predicted",) if is_shared else ()), *names, right=("predicted", *names))
     for (metric, labels), values in comparison.rows:
-        cells = [number(next(it["predicted"] for it in values if it is not None))] if is_shared else []
-        for it in values:
-            cells.append("-" if it is None else _short(it))
+        cells = [number(next(value["predicted"] for value in values if value is not None))] if is_shared else []
+        for value in values:
+            cells.append("-" if value is None else _short(value))
             if not is_shared:
-                cells.append("-" if it is None else number(it["predicted"]))
+                cells.append("-" if value is None else number(value["predicted"]))
         table.add_row(f"{metric} {' -> '.join(value for _, value in labels)}".strip(), *cells)
     console().print(table)
 
@@ -181,39 +191,42 @@ def print_trace(steps: "Sequence[Step]") -> None:
 
 
 def print_advice(points: Iterable["Point"], allowed: Collection[str | None]) -> None:
-    """On stderr, what to do about headline rows that neither agree nor differ and are not let pass."""
+    """Prints on stderr what to do about headline rows that neither agree nor differ, unless they are allowed."""
     rows = [row for point in points for row in point.headline]
     verdicts = [row.verdict for row in rows]
     if INCONCLUSIVE in verdicts and INCONCLUSIVE not in allowed:
         longer = number(max(row.longer or 1.0 for row in rows))
-        tell(
+        notify(
             f"inconclusive: intervals are too wide for the tolerance; measure {longer} times longer (clock.measure),"
             " with so many times more copies or --seeds, or allow a larger tolerance"
         )
     if None in verdicts and None not in allowed:
-        tell(
+        notify(
             f"no prediction for {verdicts.count(None)} of {len(verdicts)} headline rows, so the exit code is 1;"
             " --allow-unpredicted lets them pass"
         )
 
 
 def _print_doubts(analysis: "Analysis") -> None:
-    """On stderr, what follows from assumptions that do not hold: a warning for each kind."""
-    from brokerbed.analysis.assumptions import doubts  # it brings scipy, which most commands need not
+    """Prints on stderr a warning for each kind of assumption that does not hold."""
+    from brokerbed.analysis.assumptions import doubts  # it imports scipy, which most commands do not need
 
     broken = [
-        (it.name, it.at, _at(point.prediction)) for point in analysis.points for it in point.assumptions if not it.holds
+        (assumption.name, assumption.at, _at(point.prediction))
+        for point in analysis.points
+        for assumption in point.assumptions
+        if not assumption.holds
     ]
     _print_some([f"warning: {text}" for text in doubts(broken)])
 
 
 def print_warnings(predictions: Sequence[Prediction]) -> None:
-    """On stderr, what has no prediction and why, and what could spoil one: each once, with the points of a sweep."""
+    """Prints on stderr what has no prediction and why, and what may invalidate one; each once, with its points."""
     places: dict[str, list[str]] = {}
     for prediction in predictions:
         for line in _warnings(prediction):
             places.setdefault(line, []).append(_at(prediction))
-    _print_some([f"{line}{_points(its, len(predictions))}" for line, its in places.items()])
+    _print_some([f"{line}{_points(numbers, len(predictions))}" for line, numbers in places.items()])
 
 
 def _at(prediction: Prediction) -> str:
@@ -239,9 +252,9 @@ def _print_some(lines: list[str]) -> None:
 
 def print_findings(findings: Iterable[Finding]) -> None:
     table = _table("", "what", "for", "found")
-    for it in findings:
-        mark = "ok" if it.found else "MISSING" if it.needed else "absent"
-        table.add_row(mark, it.what, it.used_for, it.found or it.advice)
+    for finding in findings:
+        mark = "ok" if finding.found else "MISSING" if finding.needed else "absent"
+        table.add_row(mark, finding.what, finding.used_for, finding.found or finding.advice)
     console().print(table)
 
 
@@ -272,11 +285,5 @@ def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     return table
 
 
-def _labels(row: Row | Compared) -> str:
-    if row.metric.startswith("delay.stage"):
-        return f"{row.labels['stage']} {row.labels['at']}"
-    return " -> ".join(row.labels.values()) or "all"
-
-
 def _column(row: Row | Compared) -> str:
-    return f"{row.metric} {' -> '.join(row.labels.values())}".strip()
+    return f"{row.metric} {labels_text(row.labels)}".strip()

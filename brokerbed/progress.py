@@ -1,6 +1,6 @@
-"""How far long work is: a bar on a terminal, elsewhere a line every few seconds; on stderr.
+"""Shows the progress of long work on stderr: a bar on a terminal, elsewhere a line every few seconds.
 
-Lines go on while nothing is reported, so that slow work is not taken for a program that hangs.
+Lines are repeated while nothing is reported, so that slow work does not look like a program that hangs.
 """
 
 import time
@@ -14,24 +14,24 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from brokerbed.present import console
 from brokerbed.scenario.units import duration_text
 
-LINE_S, LINE_S_MAX = 5.0, 60.0  # between two lines of progress off a terminal, at first and after a while
-PER_LINE = 0.05  # of the time so far, in between
+LINE_S, LINE_S_MAX = 5.0, 60.0  # between two lines of progress without a terminal, at first and after a while
+PER_LINE = 0.05  # the time between two lines, as a fraction of the time so far
 
 
 class Report(Protocol):
-    """Takes the part of the work that is done, and which step is running if it has several."""
+    """Receives the fraction of the work that is done, and the name of the current step if there are several."""
 
     def __call__(self, part: float, step: str = "") -> None: ...
 
 
 class Estimate:
-    """Where the work is, and how long it will still take if all of its parts take alike (`is_even`)."""
+    """The progress of the work, and the time left if all of its parts take equally long (`is_even`)."""
 
     def __init__(self, what: str, is_even: bool, now_s: float) -> None:
         self._what = what
         self._is_even = is_even
         self._begun_s = now_s
-        self._start: tuple[float, float] | None = None  # when work began, and the part that was done before
+        self._start: tuple[float, float] | None = None  # when work began, and the fraction that was done then
         self._part, self._changed_s = 0.0, now_s
         self._step = ""
 
@@ -52,7 +52,7 @@ class Estimate:
         return f"{self._what}: {', '.join(words)}"
 
     def _left_s(self, now_s: float) -> float | None:
-        """By the pace until the last report, and less the time since then; None if that is over."""
+        """The time left, extrapolated from the last report; None if that time has passed."""
         if self._start is None or not self._is_even or self._part <= self._start[1]:
             return None
         begun_s, before = self._start
@@ -62,7 +62,7 @@ class Estimate:
 
 @contextmanager
 def progress(what: str, *, is_even: bool = True) -> Iterator[Report]:
-    """Shows what is reported while the context lasts. With the time that is left if all parts take alike."""
+    """Shows progress while the context is open; with the time left if all parts take equally long."""
     out = console(stderr=True)
     if out.is_terminal:
         columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()]

@@ -1,6 +1,6 @@
-"""For other people's tests: fixtures that bring up trees of real brokers, and what these said if a test fails.
+"""A pytest plugin: fixtures that start trees of real brokers, and a report of these brokers if a test fails.
 
-Loaded into every pytest session where brokerbed is installed, so it imports nothing before a fixture is used.
+Every pytest session loads it where brokerbed is installed, so it imports nothing before a fixture is used.
 """
 
 import sys
@@ -20,12 +20,12 @@ NAMES = ("brokerbed", "brokerbed.pytest_plugin")  # the entry point, and -p or p
 
 
 class BrokerNetworks:
-    """Makes networks of brokers for one test, or for all of a session."""
+    """Creates networks of brokers for one test, or for all tests of a session."""
 
     def __init__(self, folder: Callable[[], Path]) -> None:
-        """`folder` makes one for each network."""
-        self.made: list[BrokerNetwork] = []
-        self._failed: list[BrokerNetwork] = []  # the check of these
+        """`folder` creates a folder for each network."""
+        self.networks: list[BrokerNetwork] = []
+        self._failed: list[BrokerNetwork] = []  # networks whose check has failed
         self._folder = folder
 
     def __call__(
@@ -33,43 +33,43 @@ class BrokerNetworks:
         parents: "Mapping[str, str | None] | None" = None,
         *,
         topology: "Mapping[str, Any] | None" = None,
-        routing: str = "identity",
+        routing: "str | None" = None,
         durability: str = "process",
         on: str = "local",
         **settings: Any,
     ) -> "BrokerNetwork":
-        """A network that runs until the test, or the session, is over; see BrokerNetwork and docs/testing.md."""
+        """Starts a network that runs until the test, or the session, is over; see BrokerNetwork and docs/testing.md."""
         __tracebackhide__ = True
         network = self.new(parents, topology=topology, routing=routing, durability=durability, on=on, **settings)
         network.start()
         return network
 
     def new(self, parents: "Mapping[str, str | None] | None" = None, **settings: Any) -> "BrokerNetwork":
-        """One that is not started yet."""
+        """Creates a network without starting it."""
         from brokerbed.orchestrator.grounds.testing import BrokerNetwork
 
         __tracebackhide__ = True
         network = BrokerNetwork(parents, folder=self._folder(), **settings)
-        self.made.append(network)
+        self.networks.append(network)
         return network
 
     def check(self) -> None:
-        """Raises GroundError if a broker of a network that still runs is dead and nobody killed it, once for each."""
-        for network in self.made:
+        """Raises GroundError if a broker of a running network died unexpectedly; once per network."""
+        for network in self.networks:
             if network.is_running() and network not in self._failed:
                 self._failed.append(network)
                 network.check()
                 self._failed.remove(network)
 
     def close(self) -> None:
-        """Ends all networks, also if one of them cannot be ended in order."""
+        """Closes all networks, even if closing one of them fails."""
         with ExitStack() as closing_all:
-            for network in self.made:
+            for network in self.networks:
                 closing_all.callback(network.close)
 
 
 class AsyncBrokerNetworks:
-    """Makes networks whose calls are awaited."""
+    """Creates networks whose calls are coroutines."""
 
     def __init__(self, networks: BrokerNetworks) -> None:
         self._networks = networks
@@ -77,7 +77,7 @@ class AsyncBrokerNetworks:
     async def __call__(
         self, parents: "Mapping[str, str | None] | None" = None, **settings: Any
     ) -> "AsyncBrokerNetwork":
-        """As of BrokerNetworks."""
+        """See BrokerNetworks."""
         from brokerbed.orchestrator.grounds.async_testing import AsyncBrokerNetwork
 
         __tracebackhide__ = True
@@ -93,7 +93,7 @@ SESSION_FIXTURE = "session_broker_network"
 
 @pytest.fixture
 def broker_network(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerNetworks]:
-    """Brings up trees of real MQTT brokers: network = broker_network({"root": None, "a": "root", "b": "root"})."""
+    """Starts trees of real MQTT brokers: network = broker_network({"root": None, "a": "root", "b": "root"})."""
     numbers = count(1)
     yield from _kept(request.node, _OF_TEST, lambda: tmp_path / f"network-{next(numbers)}")
 
@@ -124,14 +124,14 @@ def _kept(
 
 
 def _of_session(item: pytest.Item) -> BrokerNetworks | None:
-    """The networks of the session if this test has to do with them."""
+    """The networks of the session, if this test uses them."""
     is_used = SESSION_FIXTURE in getattr(item, "fixturenames", ())
     return item.session.stash.get(_OF_SESSION, None) if is_used else None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> "Generator[None, object, object]":
-    """A broker of the session's that dies by itself is an error of the test in which it does."""
+    """If a broker of the session dies unexpectedly, the test during which this happened fails."""
     result = yield
     if (networks := _of_session(item)) is not None:
         networks.check()
@@ -143,14 +143,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> "Generator[None, pytest.Test
     report = yield
     if report.failed:
         of_test, of_session = item.stash.get(_OF_TEST, None), _of_session(item)
-        made = [*(of_test.made if of_test else ()), *(of_session.made if of_session else ())]
-        for number, network in enumerate(made, 1):
-            _add_section(report, f"broker network {number}", _told(network))
+        networks = [*(of_test.networks if of_test else ()), *(of_session.networks if of_session else ())]
+        for number, network in enumerate(networks, 1):
+            _add_section(report, f"broker network {number}", _summary(network))
     return report
 
 
 def _add_section(report: pytest.TestReport, title: str, text: str) -> None:
-    """To the failure itself, which is in JUnit files as well; captured output is there only if somebody asks for it."""
+    """Adds text to the failure itself, which JUnit files contain; captured output is there only on request."""
     add = getattr(report.longrepr, "addsection", None)
     if add is not None:
         add(title, text)
@@ -158,7 +158,7 @@ def _add_section(report: pytest.TestReport, title: str, text: str) -> None:
         report.sections.append((title, text))
 
 
-def _told(network: "BrokerNetwork") -> str:
+def _summary(network: "BrokerNetwork") -> str:
     """An error in a hook would end the whole session, so whatever goes wrong here becomes part of the report."""
     try:
         return network.told()
@@ -167,7 +167,7 @@ def _told(network: "BrokerNetwork") -> str:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """It may be asked for by both its names, and is there once."""
+    """Ensures that the plugin is loaded once, although it can be requested by two names."""
     ours = pluginmanager.get_name(sys.modules[__name__])
     for name in NAMES:
         if name != ours:

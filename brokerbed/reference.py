@@ -20,35 +20,39 @@ def reference() -> str:
     group: Any = typer.main.get_command(app)
     parts = [HEAD]
     for name, command in group.commands.items():
-        arguments = " ".join(_argument(it) for it in command.params if it.param_type_name == "argument")
-        parts.append(f"## `brokerbed {name}{' ' + arguments if arguments else ''}`\n{_text(command.help)}\n")
-        described = [f"- {_argument(it)}: {it.help}" for it in command.params if it.param_type_name == "argument"]
+        arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+        words = " ".join(_argument(argument) for argument in arguments)
+        parts.append(f"## `brokerbed {name}{' ' + words if words else ''}`\n{_text(command.help)}\n")
+        described = [f"- {_argument(argument)}: {argument.help}" for argument in arguments]
         if described:
             parts.append("\n".join(described) + "\n")
-        rows = [_row(it) for it in command.params if it.param_type_name == "option" and "--help" not in it.opts]
+        options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+        rows = [_row(option) for option in options if "--help" not in option.opts]
         if rows:
             parts.append("| option | default | |\n|---|---|---|\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
 
 
-def _argument(it: Any) -> str:
-    return str(it.metavar or it.name.upper())
+def _argument(parameter: Any) -> str:
+    return str(parameter.metavar or parameter.name.upper())
 
 
 def _text(help_: str | None) -> str:
     """Its lines joined to paragraphs, the example as a line of code."""
-    paragraphs = [" ".join(it.split()) for it in (help_ or "").split("\n\n")]
+    paragraphs = [" ".join(paragraph.split()) for paragraph in (help_ or "").split("\n\n")]
     return "\n\n".join(
-        f"`{it.removeprefix('Example: ')}`" if it.startswith("Example: ") else it for it in paragraphs if it
+        f"`{paragraph.removeprefix('Example: ')}`" if paragraph.startswith("Example: ") else paragraph
+        for paragraph in paragraphs
+        if paragraph
     )
 
 
-def _row(it: Any) -> str:
-    names = ", ".join(f"`{name}`" for name in it.opts)
-    value = "" if it.is_flag else f" {it.metavar or it.name.upper()}"
-    default = "" if it.default in (None, False, ()) or callable(it.default) else f"`{it.default}`"
-    again = " May be given several times." if it.multiple else ""
-    return f"| {names}{value} | {default} | {' '.join((it.help or '').split())}{again} |"
+def _row(option: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in option.opts)
+    value = "" if option.is_flag else f" {option.metavar or option.name.upper()}"
+    default = "" if option.default in (None, False, ()) or callable(option.default) else f"`{option.default}`"
+    again = " May be given several times." if option.multiple else ""
+    return f"| {names}{value} | {default} | {' '.join((option.help or '').split())}{again} |"
 
 
 if __name__ == "__main__":

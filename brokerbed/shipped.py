@@ -1,4 +1,4 @@
-"""The scenarios that come with brokerbed: which there are, and how to name one on the command line."""
+"""The scenarios that come with brokerbed, and how the command line refers to them."""
 
 import shutil
 from difflib import get_close_matches
@@ -12,20 +12,20 @@ FOLDER = Path(brokerbed.__file__).parent / "scenarios"
 
 
 def shipped() -> dict[str, Path]:
-    """Name -> file, quickstart first."""
+    """The files of the shipped scenarios by name, quickstart first."""
     files = sorted(FOLDER.rglob("*.yaml"), key=lambda file: (len(file.relative_to(FOLDER).parts), file))
     return {file.relative_to(FOLDER).with_suffix("").as_posix(): file for file in files}
 
 
 def find(file_or_name: str) -> Path:
-    """A file if there is one of that name, else the shipped scenario; ScenarioError if there is neither."""
+    """A file of that name if it exists, else the shipped scenario. Raises ScenarioError if there is neither."""
     path = Path(file_or_name)
     if "\0" in file_or_name or path.exists():
         return path
     known = shipped()
-    if (found := known.get(name := file_or_name.removesuffix(".yaml"))) is not None:
-        return found
-    names = {known_name.rpartition("/")[2]: known_name for known_name in known} | {it: it for it in known}
+    if (file := known.get(name := file_or_name.removesuffix(".yaml"))) is not None:
+        return file
+    names = {known_name.rpartition("/")[2]: known_name for known_name in known} | {name: name for name in known}
     nearest = get_close_matches(name, names, n=1)
     hint = f"did you mean {names[nearest[0]]}?" if nearest else "`brokerbed scenarios` lists the shipped ones"
     raise ScenarioError(file_or_name, [Problem(None, "", f"there is no such file or shipped scenario; {hint}")])

@@ -1,1 +1,1 @@
-"""What publishers and subscribers do. They talk to brokers over MQTT only."""
+"""The clients of a scenario. They communicate with brokers over MQTT only."""

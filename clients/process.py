@@ -1,6 +1,6 @@
 """A process with a part of a scenario's clients: `python -m brokerbed.clients.process SCENARIO --point N --seed S ...`.
 
-The orchestrator tells it what to do, one JSON object per line on standard input, and gets one line back for each. When
+The orchestrator sends commands, one JSON object per line on standard input, and gets one line back for each. When
 standard input ends, so does the process.
 """
 
@@ -21,43 +21,45 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from brokerbed.clients.crowd import Crowd, PeerClient, PublishingPeer, SubscribingPeer
+from brokerbed.clients.actor import PeerClient
+from brokerbed.clients.crowd import Crowd
+from brokerbed.clients.delivery_stats import DeliveryStats
+from brokerbed.clients.parts.peers import PublishingPeer, SubscribingPeer
 from brokerbed.clients.raw_log import append
 from brokerbed.clients.session import Client
-from brokerbed.clients.sight import Sight
-from brokerbed.clients.sockets import BACKOFF_S, Line, RealClock
+from brokerbed.clients.sockets import BACKOFF_S, RealClock, SocketConnection
 from brokerbed.clients.stock import StockClient
 from brokerbed.log.record import Log
 from brokerbed.scenario import Scenario, load
 
-WRITE_S = 0.5  # between two writings of the log
-SETTLE_S = 0.01  # between two looks whether all are connected
+WRITE_S = 0.5  # how often the log is written
+SETTLE_S = 0.01  # how often we check whether all clients are connected
 GC_ALLOCATIONS = 50_000
 MISSING = 3  # exit code: the log could not be written
-CONNECTING_MAX = 32  # threads in which stock clients connect: one that gets no answer must not keep the others waiting
-PACKET_BYTES = 20  # of a publication, beside its payload
+CONNECTING_MAX = 32  # threads in which stock clients connect, so that one without an answer does not delay the others
+PACKET_BYTES = 20  # of a publication without its payload
 
 
 class Clients:
-    """What the orchestrator can ask for: each public coroutine is a command."""
+    """The commands of the orchestrator: each public coroutine is one."""
 
     def __init__(self, scenario: Scenario, part: int, parts: int) -> None:
         self._log = Log()
         self._clock = RealClock(scenario.clock.speedup)
         self._addresses: dict[str, tuple[str, int]] = {}
-        self._at: dict[str, list[PeerClient]] = {}  # by broker
+        self._clients_at: dict[str, list[PeerClient]] = {}  # by broker
         self._retry: Callable[..., Any] = asyncio.get_running_loop().call_later
         new_peer = partial(kind_of_peers(scenario).new, self)
         self.crowd = Crowd(scenario, self._clock, self._log, self._client, new_peer, part, parts)
 
     def _client(self, broker: str, client_id: str, is_clean: bool) -> Client:
         client = Client(
-            lambda it: Line(it, self._addresses[broker]),
+            lambda owner: SocketConnection(owner, self._addresses[broker]),
             client_id,
             is_clean,
-            lambda dial, number: self._retry(BACKOFF_S, dial, number),
+            lambda dial, attempt: self._retry(BACKOFF_S, dial, attempt),
         )
-        self._at.setdefault(broker, []).append(client)
+        self._clients_at.setdefault(broker, []).append(client)
         return client
 
     def light_peer(self, broker: str, client_id: str) -> PeerClient:
@@ -65,7 +67,7 @@ class Clients:
 
     def stock_peer(self, broker: str, client_id: str) -> PeerClient:
         client = StockClient(lambda: self._addresses[broker], client_id)
-        self._at.setdefault(broker, []).append(client)
+        self._clients_at.setdefault(broker, []).append(client)
         return client
 
     @property
@@ -73,14 +75,14 @@ class Clients:
         return self._log
 
     async def connect(self, brokers: dict[str, list[Any]]) -> None:
-        """Returns when all are connected and what is subscribed at time zero is so."""
+        """Connects all clients. Returns when the subscriptions of time zero exist."""
         self._addresses = {name: (host, port) for name, (host, port) in brokers.items()}
         self.crowd.connect()
         await self._settle()
         self.crowd.populate()
         await self._settle()
         gc.collect()
-        gc.freeze()  # what is there now stays for long
+        gc.freeze()  # objects that exist now live long
         gc.set_threshold(GC_ALLOCATIONS, 50, 100)
 
     async def _settle(self) -> None:
@@ -88,7 +90,7 @@ class Clients:
             await asyncio.sleep(SETTLE_S)
 
     async def begin(self, start_ns: int, is_watched: bool) -> None:
-        """At this wall time, which is to come."""
+        """Starts the workload at this wall time, which is in the future."""
         self._clock.start(start_ns)
         if is_watched:
             self.crowd.watch()
@@ -100,11 +102,15 @@ class Clients:
                 peer.keep_off(is_kept_off)
 
     async def state(self) -> dict[str, Any]:
-        """Where somebody is not as he is to be, and which peers are on."""
+        """Which clients are not in their intended state, which peers are connected, and what is under way."""
         return {
-            "unsettled": [broker for broker, it in self._at.items() if not all(client.is_settled for client in it)],
-            "unsettled_peers": [it.peer.id for it in self.crowd.peers if not it.client.is_settled],
-            "connected_peers": [it.peer.id for it in self.crowd.peers if it.client.is_connected],
+            "unsettled": [
+                broker
+                for broker, clients in self._clients_at.items()
+                if not all(client.is_settled for client in clients)
+            ],
+            "unsettled_peers": [peer.peer.id for peer in self.crowd.peers if not peer.client.is_settled],
+            "connected_peers": [peer.peer.id for peer in self.crowd.peers if peer.client.is_connected],
             "under_way": sum(client.under_way for client in self.crowd.clients)
             + sum(len(peer.stage) for peer in self.crowd.peers),
             "held": self._held,
@@ -112,7 +118,7 @@ class Clients:
 
     @property
     def _held(self) -> int:
-        """Publications that wait because brokers do not take them; those that sockets hold are reckoned from bytes."""
+        """Publications that wait because brokers do not accept them; those held by sockets are estimated from bytes."""
         clients = list(self.crowd.clients)
         unsent_bytes = sum(client.unsent_bytes for client in clients)
         return sum(client.held for client in clients) + unsent_bytes // (
@@ -120,29 +126,31 @@ class Clients:
         )
 
     async def peers(self, since_ns: int) -> list[dict[str, Any]]:
-        """For who watches; from now on messages that were made before `since_ns` have no delay.
+        """The state of all peers, for the live page. Delays of messages published before `since_ns` are not counted.
 
-        `queue` is a peer's own; of publishers the last number `sent`; of subscribers what they have `seen` of each
-        publisher: last number, how many, seconds of delay of all together.
+        `queue` is the length of the peer's own queue, `sent` the number of a publisher's last message, and `seen` what
+        a subscriber has observed of each publisher: the last number, the count, and the sum of delays in seconds.
         """
-        for it in self.crowd.peers:
-            if isinstance(it, SubscribingPeer) and it.sight is not None:
-                it.sight.since_ns = since_ns
+        for peer in self.crowd.peers:
+            if isinstance(peer, SubscribingPeer) and peer.delivery_stats is not None:
+                peer.delivery_stats.since_ns = since_ns
         return [
             {
-                "id": it.peer.id, "connected": it.client.is_connected, "queue": len(it.stage) + it.client.under_way,
-                "sent": it.sent if isinstance(it, PublishingPeer) else None,
-                "seen": _seen(it.sight) if isinstance(it, SubscribingPeer) and it.sight is not None else {},
+                "id": peer.peer.id,
+                "connected": peer.client.is_connected,
+                "queue": len(peer.stage) + peer.client.under_way,
+                "sent": peer.sent if isinstance(peer, PublishingPeer) else None,
+                "seen": _observed(peer.delivery_stats) if isinstance(peer, SubscribingPeer) else {},
             }
-            for it in self.crowd.peers
-        ]  # fmt: skip
+            for peer in self.crowd.peers
+        ]
 
     async def stop(self) -> None:
-        """The measured time is over."""
+        """Ends the workload; the measured time is over."""
         self.crowd.stop()
 
     async def lateness(self) -> dict[str, Any]:
-        """Of what was done, in wall time."""
+        """How late actions were, in wall time."""
         clock = self._clock
         return {
             "done": clock.done,
@@ -154,14 +162,14 @@ class Clients:
 
 
 class PeerKind(NamedTuple):
-    """What a scenario's `peers` can be: how such a client is made, and the event loop that it needs."""
+    """A value of the scenario's key `peers`: how such a client is made, and the event loop that it needs."""
 
     new: Callable[[Clients, str, str], PeerClient]
     run: Callable[[Coroutine[Any, Any, int]], int]
 
 
 PEER_KINDS = {
-    "stock": PeerKind(Clients.stock_peer, asyncio.run),  # clients/stock.py says why it cannot be uvloop
+    "stock": PeerKind(Clients.stock_peer, asyncio.run),  # clients/stock.py explains why this cannot be uvloop
     "light": PeerKind(Clients.light_peer, uvloop.run),
 }
 
@@ -171,12 +179,15 @@ def kind_of_peers(scenario: Scenario) -> PeerKind:
     return PEER_KINDS[scenario.peers if has_peers else "light"]
 
 
-def _seen(sight: Sight) -> dict[str, tuple[int, int, float]]:
-    return {name: (it.number, it.count, it.delay_ns / 1e9) for name, it in sight.of.items()}
+def _observed(delivery_stats: DeliveryStats | None) -> dict[str, tuple[int, int, float]]:
+    if delivery_stats is None:
+        return {}
+    by_publisher = delivery_stats.by_publisher.items()
+    return {name: (stats.last_number, stats.count, stats.delay_sum_ns / 1e9) for name, stats in by_publisher}
 
 
 class _Input(asyncio.StreamReaderProtocol):
-    """Sets `ended` when there is nothing more to come, also while a command is being done."""
+    """Sets `ended` at the end of the input, even while a command is being executed."""
 
     def __init__(self, commands: asyncio.StreamReader, ended: asyncio.Event) -> None:
         super().__init__(commands)
@@ -193,13 +204,13 @@ class _Input(asyncio.StreamReaderProtocol):
 
 async def _answer(commands: asyncio.StreamReader, clients: Clients) -> None:
     while line := await commands.readline():
-        wanted = json.loads(line)
-        answer = await getattr(clients, wanted["do"])(**wanted.get("with", {}))
+        command = json.loads(line)
+        answer = await getattr(clients, command["do"])(**command.get("with", {}))
         print(json.dumps(answer), flush=True)
 
 
 async def _serve(scenario: Scenario, options: argparse.Namespace) -> int:
-    """The exit code."""
+    """Executes commands until the input ends; returns the exit code."""
     clients = Clients(scenario, options.part, options.parts)
     write_log = partial(append, options.log, options.part + 1, clients.log)
     loop = asyncio.get_running_loop()
@@ -211,17 +222,17 @@ async def _serve(scenario: Scenario, options: argparse.Namespace) -> int:
     async def write() -> None:
         while True:
             await asyncio.sleep(WRITE_S)
-            with suppress(OSError):  # a full disk: what is to be written waits
+            with suppress(OSError):  # the disk is full; the records stay in the buffer
                 write_log()
 
-    working = [asyncio.create_task(it) for it in (write(), _answer(commands, clients), ended.wait())]
+    tasks = [asyncio.create_task(work) for work in (write(), _answer(commands, clients), ended.wait())]
     code = 0
     try:
-        done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
     finally:
-        for task in working:
+        for task in tasks:
             task.cancel()
         try:
             write_log()
@@ -233,8 +244,8 @@ async def _serve(scenario: Scenario, options: argparse.Namespace) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m brokerbed.clients.process", description=__doc__)
-    parser.add_argument("scenario", type=Path, help="the file")
-    parser.add_argument("--point", type=int, default=0, help="of its sweep")
+    parser.add_argument("scenario", type=Path, help="the scenario file")
+    parser.add_argument("--point", type=int, default=0, help="the point of its sweep")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--part", type=int, default=0, help="which part of the clients")
     parser.add_argument("--parts", type=int, default=1, help="how many parts there are")

@@ -1,4 +1,4 @@
-"""A message log on disk, as brokers write theirs: what was buffered is appended."""
+"""Appends the buffered records of a message log to files, in the format that brokers use."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,13 +7,13 @@ from brokerbed.log.record import MAGIC, NAMES_FILE, RECORDS_FILE, Log, name_line
 
 
 def append(folder: Path, life: int, log: Log) -> None:
-    """To the pair of files of this life; names first, so that a record never refers to one that is not there.
+    """Appends to the pair of files of this life. Names come first, so that no record refers to a missing name.
 
-    OSError if that is not possible; then the files are whole, and what is not in them is in the log as before.
+    If this is not possible it raises OSError; then the files are intact, and the log still has what is not in them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names, routes, records = log.names, log.routes, log.records
-    lines = (*(name_line(*it) for it in names), *(route_line(*it) for it in routes))
+    lines = (*(name_line(*name) for name in names), *(route_line(*route) for route in routes))
     _append(folder / NAMES_FILE.format(life), "".join(line + "\n" for line in lines).encode())
     log.names, log.routes = [], []
     _append(folder / RECORDS_FILE.format(life), records, MAGIC)
@@ -21,7 +21,7 @@ def append(folder: Path, life: int, log: Log) -> None:
 
 
 def _append(file: Path, data: bytes | bytearray, beginning: bytes = b"") -> None:
-    """All of it or nothing: half a record would spoil all that follow."""
+    """Appends all of the data or nothing, because half a record would corrupt all that follow."""
     with file.open("ab", buffering=0) as out:
         size = out.tell()
         view = memoryview(data if size else beginning + data)
@@ -34,5 +34,5 @@ def _append(file: Path, data: bytes | bytearray, beginning: bytes = b"") -> None
 
 
 def writer(folder: Path) -> Callable[[str, int, Log], None]:
-    """Writes the log of this name in this life, in a folder of its own."""
+    """Returns a function that appends the log of a name and a life to a folder of that name."""
     return lambda name, life, log: append(folder / name, life, log)

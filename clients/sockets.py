@@ -13,27 +13,27 @@ from brokerbed.broker.core.run import Run
 from brokerbed.broker.errors import MqttError
 from brokerbed.broker.mqtt import frames, v5
 from brokerbed.broker.values import Message, Published, topic_head
-from brokerbed.clients.alarm import Alarm
+from brokerbed.clients.precise_timer import PreciseTimer
 from brokerbed.clients.session import Client, Packet
 
-BACKOFF_S = 0.05  # before a client whose connection failed tries again
+BACKOFF_S = 0.05  # after a failed connection, before a client tries again
 PACKET_BYTES_MAX = 268_435_460
-AT_ONCE_MAX = 100  # things that are due, before the network has its turn
-LATE_NS = 100_000_000  # of wall time: beyond it, something was done too late
+AT_ONCE_MAX = 100  # actions in one turn of the event loop, so that the network is served in between
+LATE_NS = 100_000_000  # of wall time; an action that is later than this counts as late
 
 
 class RealClock:
-    """Model time is wall time since the start, times the speed-up. Before the start it stands at zero."""
+    """Model time is wall time since the start multiplied by the speed-up. Before the start it is zero."""
 
     def __init__(self, speedup: float) -> None:
         self.speedup = speedup
-        self.late_ns = self.late_ns_max = 0  # by how much wall time what was done was late: in all, and at most
-        self.done = self.done_late = 0
+        self.late_ns = self.late_ns_max = 0  # lateness of actions in wall time: the sum and the maximum
+        self.done = self.done_late = 0  # counts of actions
         self._start_ns: int | None = None  # on the monotonic clock
         self._heap: list[tuple[int, int, Callable[[Any], None], Any]] = []
-        self._set = 0
-        self._alarm = Alarm(asyncio.get_running_loop(), self._due)
-        self._is_busy = False  # doing what is due
+        self._sequence = 0  # breaks ties
+        self._timer = PreciseTimer(asyncio.get_running_loop(), self._run_due_actions)
+        self._is_busy = False  # running actions
 
     @property
     def now_ns(self) -> int:
@@ -47,20 +47,20 @@ class RealClock:
         self._arm()
 
     def close(self) -> None:
-        """Nothing is done any more."""
-        self._alarm.close()
+        """Cancels all actions that are left."""
+        self._timer.close()
 
     def at(self, due_ns: int, action: Callable[[Any], None], argument: Any) -> None:
-        self._set += 1
-        heapq.heappush(self._heap, (due_ns, self._set, action, argument))
-        if self._heap[0][1] == self._set:
+        self._sequence += 1
+        heapq.heappush(self._heap, (due_ns, self._sequence, action, argument))
+        if self._heap[0][1] == self._sequence:
             self._arm()
 
     def _arm(self) -> None:
         if self._start_ns is not None and self._heap and not self._is_busy:
-            self._alarm.set(self._start_ns + math.ceil(self._heap[0][0] / self.speedup))
+            self._timer.set(self._start_ns + math.ceil(self._heap[0][0] / self.speedup))
 
-    def _due(self) -> None:
+    def _run_due_actions(self) -> None:
         heap = self._heap
         self._is_busy = True
         try:
@@ -80,8 +80,8 @@ class RealClock:
             self._arm()
 
 
-class Line(asyncio.Protocol):
-    """One connection, from the first attempt on; what is sent before it is made waits."""
+class SocketConnection(asyncio.Protocol):
+    """One TCP connection, from the first attempt on. Packets that are sent before it is established wait."""
 
     def __init__(self, client: Client, address: tuple[str, int]) -> None:
         self._client = client
@@ -92,7 +92,7 @@ class Line(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._dial(address))
 
     @property
-    def out(self) -> "Line":
+    def out(self) -> "SocketConnection":
         return self
 
     async def _dial(self, address: tuple[str, int]) -> None:
@@ -111,7 +111,7 @@ class Line(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """What the other side has not taken yet."""
+        """How many bytes the other side has not accepted yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def send(self, packet: Packet) -> None:
@@ -132,11 +132,11 @@ class Line(asyncio.Protocol):
         data = self._rest + data if self._rest else data
         at = 0
         try:
-            while at < len(data) and (found := frames.bounds(data, at, PACKET_BYTES_MAX)) is not None:
-                body, stop = found
+            while at < len(data) and (bounds := frames.bounds(data, at, PACKET_BYTES_MAX)) is not None:
+                body, stop = bounds
                 self._client.arrived(self, _decoded(data, at, body, stop))
                 at = stop
-        except MqttError:  # a broker that talks nonsense: begin anew
+        except MqttError:  # the broker violates the protocol, so the client reconnects
             self.close()
             self._client.lost(self)
         self._rest = data[at:]

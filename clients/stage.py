@@ -1,4 +1,4 @@
-"""What clients of the testbed have beside their sessions: queues of their own, notes in the log, named messages."""
+"""The parts of a testbed client besides its session: its own queue, its log records, the identity of its messages."""
 
 from collections import deque
 from collections.abc import Callable
@@ -8,33 +8,33 @@ from brokerbed.broker.config import Demand
 from brokerbed.clients.session import Clock
 from brokerbed.log.record import RECORD, Log
 
-CLASS = b"/class"  # stands for the publisher where there is no identity; the slash keeps it apart from every name
+CLASS = b"/class"  # stands for the publisher of messages without identity; no peer has a slash in its name
 PACK = RECORD.pack
 
 
 class Stage:
-    """A queue with one server: first come first served, only while it is on, interrupted service resumes.
+    """A first-come-first-served queue with one server, which works only while it is on. Interrupted service resumes.
 
-    It is a schedule, as at brokers: a service begins when the message came or the one before it was due, and ends when
-    it is due, however late a timer is. `done` is told that time.
+    Service follows a schedule, as in brokers: it begins when the message arrives or the previous service is due to end,
+    and it ends when it is due, however late a timer is. `done` is called with the time at which it was due.
     """
 
     def __init__(self, clock: Clock, demand: Demand | None, done: Callable[[Any, int], None]) -> None:
         self._clock = clock
         self._demand = demand
         self._done = done
-        self._queue: deque[tuple[int, object]] = deque()  # since when, what
+        self._queue: deque[tuple[int, object]] = deque()  # arrival time, item
         self._due_ns: int | None = None
         self._left_ns: int | None = None
-        self._on_ns: int | None = None  # since when it is on
+        self._on_ns: int | None = None  # since when it is on; None while it is off
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def put(self, item: object, came_ns: int) -> None:
-        self._queue.append((came_ns, item))
+    def put(self, item: object, arrived_ns: int) -> None:
+        self._queue.append((arrived_ns, item))
         if self._due_ns is None:
-            self._serve(came_ns)
+            self._serve(arrived_ns)
 
     def switch(self, is_on: bool) -> None:
         now_ns = self._clock.now_ns
@@ -48,10 +48,10 @@ class Stage:
             self._due_ns = None
 
     def _serve(self, start_ns: int) -> None:
-        """The next one, from then on, but not from before it came or the stage was on."""
+        """Serves the next item from `start_ns`, but not before it arrived or the stage was switched on."""
         while self._on_ns is not None and self._queue and self._due_ns is None:
-            came_ns, item = self._queue[0]
-            begin_ns = max(start_ns, came_ns, self._on_ns)
+            arrived_ns, item = self._queue[0]
+            begin_ns = max(start_ns, arrived_ns, self._on_ns)
             if self._demand is None:
                 self._queue.popleft()
                 self._done(item, begin_ns)
@@ -68,10 +68,10 @@ class Stage:
             self._serve(due_ns)
 
 
-class Notes:
-    """What one of the testbed's clients notes of one publisher's messages to one topic.
+class MessageRecorder:
+    """Writes the log records of one testbed client about one publisher's messages to one topic.
 
-    A message's identity, publisher and number, is in its payload. Names are looked up once.
+    The identity of a message (publisher and number) is in its payload. Names are looked up once.
     """
 
     __slots__ = ("_client_id", "_log", "_names", "_qos", "_topic", "publisher")
@@ -82,7 +82,7 @@ class Notes:
         self._topic = topic
         self.publisher = publisher
         self._qos = qos
-        self._names: tuple[int, int, int] | None = None
+        self._names: tuple[int, int, int] | None = None  # the numbers that the log gave to client, topic and publisher
 
     def add(self, time_ns: int, kind: int, number: int, size: int) -> None:
         log = self._log
@@ -99,6 +99,6 @@ def payload_of(publisher: str, number: int, size: int) -> bytes:
 
 
 def identity(payload: bytes) -> tuple[bytes, int] | None:
-    """Publisher and number; what a class's publisher sends at QoS 0 has none."""
+    """The publisher and number of a message; None for messages of a class at QoS 0."""
     parts = payload.split(b" ", 2)
     return (parts[0], int(parts[1])) if len(parts) == 3 and parts[0] != CLASS else None

@@ -1,9 +1,9 @@
-"""Peers on aiomqtt, a client that nobody here wrote: its protocol, its window, its resending after a lost connection.
+"""Peers on aiomqtt, an independent client: protocol, window and retransmission after a lost connection are aiomqtt's.
 
-What is ours: when it connects and when its connection breaks, a queue in front of its window, and corrections of
-aiomqtt 2.5 and of paho-mqtt 2.2 under it, which are named where they are made. docs/grounds.md says how such a peer
-differs from the light one. The event loop must be asyncio's own: under uvloop a connection that is reset while there
-are bytes left to read is never found to be lost.
+This module decides when the client connects and when its connection breaks, puts a queue in front of its window, and
+corrects defects of aiomqtt 2.5 and of paho-mqtt 2.2, which are described where they are corrected. docs/grounds.md
+explains how such a peer differs from the light one. The event loop must be asyncio's own: under uvloop, the loss of a
+connection that is reset while there are bytes left to read is never noticed.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from brokerbed.broker.values import Message
 from brokerbed.clients.session import FOREVER_S, WINDOW
 from brokerbed.clients.sockets import BACKOFF_S
 
-WRITE_S_MAX = 1.0  # for publish() at QoS 0 to return; after that the packet was lost with its connection
-FLUSH_S_MAX = 0.1  # for what was published at QoS 0 to be written, before the connection is broken on purpose
-SILENT = logging.CRITICAL + 1  # the log of a run tells of lost connections; aiomqtt need not
+WRITE_S_MAX = 1.0  # time for publish() at QoS 0 to return; after that the packet was lost with its connection
+FLUSH_S_MAX = 0.1  # time for publications at QoS 0 to be written before the connection is broken on purpose
+SILENT = logging.CRITICAL + 1  # the log of a run has lost connections, so aiomqtt need not report them
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger("brokerbed.clients.stock")
@@ -38,10 +38,10 @@ class Refused(aiomqtt.MqttError):
 
 
 class _Session(aiomqtt.Client):
-    """aiomqtt's client. One object for all connections, because its unacknowledged publications are in it.
+    """aiomqtt's client. One object serves all connections, because it holds the unacknowledged publications.
 
-    Its packets are sent at once: with Nagle's algorithm one waits up to 40 ms until the system has acknowledged the one
-    before it, which a speed-up of 20 makes 0.8 s.
+    Packets are sent at once: with Nagle's algorithm a packet waits up to 40 ms until the system has acknowledged the
+    previous one, which is 0.8 s of model time at a speed-up of 20.
     """
 
     def __init__(self, address: tuple[str, int], client_id: str, lost: Callable[[], None]) -> None:
@@ -67,7 +67,7 @@ class _Session(aiomqtt.Client):
         return self._client.socket() is not None
 
     def break_(self) -> None:
-        """The network fails: both sides see the connection end, and no DISCONNECT is sent."""
+        """Breaks the connection as a failing network would: both sides see it end, and no DISCONNECT is sent."""
         connection = self._client.socket()
         if isinstance(connection, socket.socket):
             with suppress(OSError):  # it may have ended by itself
@@ -75,32 +75,32 @@ class _Session(aiomqtt.Client):
 
     async def __aenter__(self) -> Self:
         # paho closes the socket of an attempt that timed out in the thread that connects, where the event loop must not
-        # be touched. And aiomqtt keeps the old answer after a lost connection: it would not wait for the next CONNACK.
+        # be touched. aiomqtt keeps the old answer after a lost connection, so it would not wait for the next CONNACK.
         self._client._sock_close()
         self._connected = asyncio.get_running_loop().create_future()
         await super().__aenter__()
-        if not self.is_open:  # lost again before this task had its turn, and aiomqtt has forgotten that
+        if not self.is_open:  # lost again before this task ran, which aiomqtt does not remember
             self._disconnected.set_exception(aiomqtt.MqttError("the connection was lost at once"))
         return self
 
-    def _on_disconnect(self, *told: Any, **more: Any) -> None:
-        """aiomqtt does not hear of a connection that is lost before CONNACK, and waits for its timeout."""
+    def _on_disconnect(self, *arguments: Any, **options: Any) -> None:
+        """aiomqtt does not notice a connection that is lost before CONNACK, and waits for its timeout."""
         self._lost()
         if not self._connected.done():
             self._connected.set_exception(aiomqtt.MqttError("the connection was lost before the broker had answered"))
-        super()._on_disconnect(*told, **more)
+        super()._on_disconnect(*arguments, **options)
         if self._disconnected.done():
-            self._disconnected.exception()  # somebody has looked at it, even if nobody iterates over messages just now
+            self._disconnected.exception()  # marks it as retrieved, even if nothing iterates over messages now
 
     def _on_socket_register_write(self, client: Any, userdata: Any, sock: Any) -> None:
-        """aiomqtt asks for a socket to be watched one turn of the event loop later.
+        """aiomqtt registers a socket for writing one turn of the event loop later.
 
-        By then the socket may be closed, and its file descriptor that of another client, who is not heard any more.
+        By then the socket may be closed, and its file descriptor may belong to another client, which would get stuck.
         """
         del client, userdata
         if threading.get_ident() == self._thread:
             self._watch(sock)
-        else:  # in the thread that connects
+        else:  # called in the thread that connects
             self._loop.call_soon_threadsafe(self._watch, sock)
 
     def _watch(self, sock: Any) -> None:
@@ -109,7 +109,7 @@ class _Session(aiomqtt.Client):
             self._loop.add_writer(sock.fileno(), self._client.loop_write)
 
     def _on_publish(self, client: Any, userdata: Any, mid: int, reason_code: Any, properties: Any) -> None:
-        """aiomqtt takes every answer for a success."""
+        """aiomqtt treats every answer as a success."""
         if reason_code.is_failure and mid in self._pending_publishes:
             self._refused.add(mid)
         super()._on_publish(client, userdata, mid, reason_code, properties)
@@ -124,25 +124,25 @@ class _Session(aiomqtt.Client):
 
 
 class StockClient:
-    """A peer's client, with the contract of crowd.PeerClient."""
+    """A stock client with the contract of actor.PeerClient."""
 
-    unsent_bytes = 0  # what the socket does not take waits in calls of publish()
+    unsent_bytes = 0  # data that the socket does not accept wait in calls of publish()
 
     def __init__(self, address: Callable[[], tuple[str, int]], client_id: str) -> None:
         self.client_id = client_id
         self.received: Callable[[str, bytes, int], None] | None = None
-        self.taken: Callable[[Message], None] | None = None
+        self.acknowledged: Callable[[Message], None] | None = None
         self.is_accepted_changed: Callable[[bool], None] | None = None
         self._address = address
         self._filter: tuple[str, int] | None = None
         self._session: _Session | None = None
-        self._wanted = asyncio.Event()  # it is to be connected
-        self._accepted = asyncio.Event()  # it is, and the broker has said so
+        self._wanted = asyncio.Event()  # it should be connected
+        self._accepted = asyncio.Event()  # it is connected, and the broker has accepted it
         self._is_subscribed = False
         self._is_idle = True
         self._waiting: deque[Message] = deque()  # to be published when the window allows
-        self._calls: dict[asyncio.Task[None], int] = {}  # of publish() that have not returned, with the QoS
-        self._tasks: set[asyncio.Task[None]] = set()  # the others
+        self._publishing: dict[asyncio.Task[None], int] = {}  # calls of publish() that have not returned, with the QoS
+        self._tasks: set[asyncio.Task[None]] = set()  # all other tasks
 
     @property
     def is_connected(self) -> bool:
@@ -156,37 +156,37 @@ class StockClient:
 
     @property
     def under_way(self) -> int:
-        return len(self._calls) + len(self._waiting)
+        return len(self._publishing) + len(self._waiting)
 
     @property
     def held(self) -> int:
         return len(self._waiting) if self.is_connected else 0
 
-    # -- being connected --------------------------------------------------------------------------------------
+    # -- connection -----------------------------------------------------------------------------------------
 
     def connect(self) -> None:
         self._wanted.set()
         if self._session is None:
             self._session = _Session(self._address(), self.client_id, lambda: self._accept(False))
-            self._do(self._stay(self._session))
+            self._start(self._keep_connected(self._session))
 
     def disconnect(self) -> None:
         self._wanted.clear()
         self._accept(False)
         if self._session is not None:
-            unwritten = [call for call, qos in self._calls.items() if qos == 0]
+            unwritten = [call for call, qos in self._publishing.items() if qos == 0]
             if unwritten:
-                self._do(self._break_when_written(self._session, unwritten))
+                self._start(self._break_when_written(self._session, unwritten))
             else:
                 self._session.break_()
 
     async def _break_when_written(self, session: _Session, calls: list[asyncio.Task[None]]) -> None:
-        """publish() at QoS 0 returns when the socket has taken the packet; before that, it would be lost."""
+        """publish() at QoS 0 returns when the socket has accepted the packet; before that, the packet would be lost."""
         await asyncio.wait(calls, timeout=FLUSH_S_MAX)
         session.break_()
 
-    async def _stay(self, session: _Session) -> None:
-        """Connected whenever it is to be."""
+    async def _keep_connected(self, session: _Session) -> None:
+        """Connects whenever the client should be connected."""
         while True:
             self._is_idle = True
             await self._wanted.wait()
@@ -199,7 +199,7 @@ class StockClient:
                 await asyncio.sleep(BACKOFF_S)
 
     async def _serve(self, session: _Session) -> None:
-        """Until the connection is lost. This loop is never cancelled while it is needed: a message could go with it."""
+        """Receives until the connection is lost. It is not cancelled before: a message could be lost."""
         if not self._wanted.is_set():
             session.break_()
         elif session.is_open:
@@ -213,7 +213,7 @@ class StockClient:
             subscribing.cancel()
 
     async def _subscribe(self, session: _Session) -> None:
-        """Again on every connection, as aiomqtt's users do, for it does not tell whether the session was kept."""
+        """Subscribes on every connection, because aiomqtt does not report whether the session was kept."""
         if self._filter is None:
             return
         try:
@@ -221,7 +221,7 @@ class StockClient:
         except aiomqtt.MqttError:
             session.break_()
             return
-        self._is_subscribed = not any(getattr(it, "is_failure", False) for it in answers)
+        self._is_subscribed = not any(getattr(answer, "is_failure", False) for answer in answers)
         if not self._is_subscribed:
             session.break_()
 
@@ -237,10 +237,10 @@ class StockClient:
         if self.is_accepted_changed is not None:
             self.is_accepted_changed(is_accepted)
 
-    # -- what it does -----------------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------------------
 
     def subscribe(self, topic_filter: str, qos: int) -> None:
-        """Before it is connected."""
+        """Sets the subscription; called before the client connects."""
         assert self._session is None
         self._filter = topic_filter, qos
 
@@ -249,33 +249,33 @@ class StockClient:
         self._pump()
 
     def _pump(self) -> None:
-        """No more than a window at once: after a lost connection paho sends again all that it has, in one go."""
-        while self._waiting and self._accepted.is_set() and len(self._calls) < WINDOW:
+        """Publishes at most a window at once, because paho sends all that it holds again after a lost connection."""
+        while self._waiting and self._accepted.is_set() and len(self._publishing) < WINDOW:
             message = self._waiting.popleft()
             call = asyncio.create_task(self._publish(message))
-            self._calls[call] = message.qos
-            call.add_done_callback(self._called)
+            self._publishing[call] = message.qos
+            call.add_done_callback(self._published)
 
     async def _publish(self, message: Message) -> None:
-        """At QoS 1 and 2 until the broker has acknowledged it, over however many connections."""
+        """Publishes a message; at QoS 1 and 2 it waits for the acknowledgement, over however many connections."""
         assert self._session is not None
-        while not self._session.is_open:  # the connection was lost before this task had its turn
+        while not self._session.is_open:  # the connection was lost before this task ran
             await self._accepted.wait()
         timeout_s = math.inf if message.qos else WRITE_S_MAX
         try:
             await self._session.publish(message.topic, message.payload, message.qos, timeout=timeout_s)
-        except aiomqtt.MqttError:  # refused; or at QoS 0 lost with its connection
+        except aiomqtt.MqttError:  # the message was refused, or lost with its connection at QoS 0
             return
-        if message.qos and self.taken is not None:
-            self.taken(message)
+        if message.qos and self.acknowledged is not None:
+            self.acknowledged(message)
 
-    def _called(self, call: asyncio.Task[None]) -> None:
-        del self._calls[call]
+    def _published(self, call: asyncio.Task[None]) -> None:
+        del self._publishing[call]
         if not call.cancelled():
             call.result()
         self._pump()
 
-    def _do(self, work: Any) -> None:
+    def _start(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

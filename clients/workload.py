@@ -1,8 +1,8 @@
-"""What clients do, and when: pure generators, shared by all grounds. Times are model nanoseconds from the run's start.
+"""What clients do, and when: pure generators that all grounds share. Times are model nanoseconds since the start.
 
 Every process (the subscriptions at a broker, a publisher's messages, a peer's ON and OFF periods) draws from a stream
-of its own, named after it and derived from the one seed: another broker in the scenario changes nothing for the others.
-What is there at time zero is drawn from the stationary law, with residual lifetimes.
+of its own, named after it and derived from the one seed. Another broker in the scenario changes nothing for the others.
+The state at time zero is drawn from the stationary law, with residual lifetimes.
 """
 
 import heapq
@@ -29,12 +29,12 @@ class Law(Protocol):
 
 
 def stream(seed: int, *name: object) -> Random:
-    """Text as a seed is hashed by its content, so this is the same in every process."""
+    """A stream of random numbers. Text as a seed is hashed by its content, so every process gets the same stream."""
     return Random("/".join(map(str, (seed, *name))))  # noqa: S311  # an experiment, not a secret
 
 
 class Duration:
-    """Draws durations of a law, and what is left of one that is under way at a moment looked at from outside."""
+    """Draws durations of a law, and residual durations of a renewal process in equilibrium."""
 
     def __init__(self, law: Law, draws: Random) -> None:
         self._law = law
@@ -42,7 +42,7 @@ class Duration:
         self.next_ns = sampler(law.law, law.mean, draws, law.cv if law.cv is not None else 1.0)
 
     def residual_ns(self) -> int:
-        """Of a renewal process in equilibrium: a uniform part of a duration drawn by its length."""
+        """The rest of the current duration: a uniform part of a duration that is drawn with a weight of its length."""
         law, draws = self._law, self._draws
         if law.law == "exponential":
             return self.next_ns()
@@ -58,7 +58,7 @@ class Duration:
 
 
 class Change(NamedTuple):
-    """A subscription appears or goes. Equal filters at one broker have different slots: each is another client's."""
+    """A subscription appears or disappears. Equal filters at one broker have different slots, one for each client."""
 
     time_ns: int
     is_subscribed: bool
@@ -67,7 +67,7 @@ class Change(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The classes of a process that are alike: each has the same rate (and the same lifetime)."""
+    """Classes of a process that have the same rate and the same lifetime."""
 
     rate_per_s: float  # of one class
     classes: range | tuple[int, ...]
@@ -75,18 +75,18 @@ class Share(NamedTuple):
 
 
 def churn(shares: list[Share], draws: Random) -> Iterator[Change]:
-    """The subscriptions at one broker, in order of time; those of time zero first."""
+    """The changes of subscriptions at one broker in order of time, beginning with the subscriptions of time zero."""
     lifetimes = [Duration(share.lifetime, draws) for share in shares if share.lifetime is not None]
-    slots: dict[int, list[int]] = {}  # per class: free ones below the highest in use
-    used: dict[int, int] = {}
-    ends: list[tuple[int, int, int, int]] = []  # when, tie, class, slot
+    free_slots: dict[int, list[int]] = {}  # per class: below the highest slot in use
+    slot_counts: dict[int, int] = {}  # per class
+    ends: list[tuple[int, int, int, int]] = []  # time, tie, class, slot
     ties = count()
 
     def begin(class_number: int, end_ns: int) -> int:
-        free = slots.get(class_number)
-        slot = heapq.heappop(free) if free else used.setdefault(class_number, 0)
-        if slot == used[class_number]:
-            used[class_number] += 1
+        free = free_slots.get(class_number)
+        slot = heapq.heappop(free) if free else slot_counts.setdefault(class_number, 0)
+        if slot == slot_counts[class_number]:
+            slot_counts[class_number] += 1
         heapq.heappush(ends, (end_ns, next(ties), class_number, slot))
         return slot
 
@@ -95,39 +95,39 @@ def churn(shares: list[Share], draws: Random) -> Iterator[Change]:
         for _ in range(_poisson(share.rate_per_s * len(share.classes) * share.lifetime.mean / NS_PER_S, draws)):
             class_number = _one_of(share.classes, draws)
             yield Change(0, True, class_number, begin(class_number, lifetime.residual_ns()))
-    new = arrivals([share.rate_per_s * len(share.classes) for share in shares], draws)
-    next_ns, which = next(new, (None, 0))
+    arriving = arrivals([share.rate_per_s * len(share.classes) for share in shares], draws)
+    next_ns, which = next(arriving, (None, 0))
     while ends or next_ns is not None:
         if next_ns is None or (ends and ends[0][0] <= next_ns):
             end_ns, _, class_number, slot = heapq.heappop(ends)
-            heapq.heappush(slots.setdefault(class_number, []), slot)
+            heapq.heappush(free_slots.setdefault(class_number, []), slot)
             yield Change(end_ns, False, class_number, slot)
             continue
         class_number = _one_of(shares[which].classes, draws)
         yield Change(next_ns, True, class_number, begin(class_number, next_ns + lifetimes[which].next_ns()))
-        next_ns, which = next(new, (None, 0))
+        next_ns, which = next(arriving, (None, 0))
 
 
 def publications(shares: list[Share], draws: Random) -> Iterator[tuple[int, int]]:
-    """What is published at one broker: when, and to which class."""
+    """The publications at one broker: time and class."""
     for time_ns, which in arrivals([share.rate_per_s * len(share.classes) for share in shares], draws):
         yield time_ns, _one_of(shares[which].classes, draws)
 
 
 def on_off(on: Law, off: Law, draws: Random) -> Iterator[tuple[int, bool]]:
-    """Whether a peer is on at time zero, then each change."""
-    ons, offs = Duration(on, draws), Duration(off, draws)
+    """Whether a peer is ON at time zero, followed by each change with its time."""
+    on_periods, off_periods = Duration(on, draws), Duration(off, draws)
     is_on = draws.random() * (on.mean + off.mean) < on.mean
     yield 0, is_on
-    time_ns = (ons if is_on else offs).residual_ns()
+    time_ns = (on_periods if is_on else off_periods).residual_ns()
     while True:
         is_on = not is_on
         yield time_ns, is_on
-        time_ns += (ons if is_on else offs).next_ns()
+        time_ns += (on_periods if is_on else off_periods).next_ns()
 
 
 def arrivals(rates_per_s: list[float], draws: Random) -> Iterator[tuple[int, int]]:
-    """Several Poisson processes as one: when, and which of them."""
+    """Several Poisson processes merged into one: the time, and the index of the process."""
     total = sum(rates_per_s)
     if total <= 0:
         return
@@ -141,7 +141,7 @@ def arrivals(rates_per_s: list[float], draws: Random) -> Iterator[tuple[int, int
 
 
 def messages(seed: int, publisher: str, rate_per_s: float) -> Iterator[tuple[int, int]]:
-    """When a publishing peer makes its messages."""
+    """The times at which a publisher publishes."""
     return arrivals([rate_per_s], stream(seed, "messages", publisher))
 
 
@@ -150,7 +150,7 @@ def _one_of(classes: "range | tuple[int, ...]", draws: Random) -> int:
 
 
 def _poisson(mean: float, draws: Random) -> int:
-    """A Poisson number, as the arrivals of a process of rate 1 within `mean`."""
+    """A Poisson number, drawn as the number of arrivals of a process of rate 1 within `mean`."""
     number, time = 0, draws.expovariate(1.0)
     while time < mean:
         number += 1
@@ -159,10 +159,12 @@ def _poisson(mean: float, draws: Random) -> int:
 
 
 def shares_of(everywhere: "Share | None", overrides: Mapping[int, Share], classes: int) -> list[Share]:
-    """The processes at one broker: the classes that are alike, and those that were given one by one."""
+    """The processes at one broker: the classes that share a rate, and those with a rate of their own."""
     shares = [share for _, share in sorted(overrides.items()) if share.rate_per_s > 0]
     if everywhere is not None and everywhere.rate_per_s > 0:
-        rest = range(classes) if not overrides else tuple(it for it in range(classes) if it not in overrides)
+        rest = (
+            range(classes) if not overrides else tuple(number for number in range(classes) if number not in overrides)
+        )
         if rest:
             shares.insert(0, everywhere._replace(classes=rest))
     return shares

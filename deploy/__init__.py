@@ -1,1 +1,1 @@
-"""Images, compose files, and what Prometheus and Grafana are told; `dashboards.py` writes Grafana's dashboards."""
+"""Images, compose files, and the configuration of Prometheus and Grafana; `dashboards.py` writes the dashboards."""

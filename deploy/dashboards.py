@@ -1,6 +1,7 @@
-"""Grafana's dashboards: `python -m deploy.dashboards` writes them into deploy/grafana/dashboards.
+"""The Grafana dashboards: `python -m deploy.dashboards` writes them into deploy/grafana/dashboards.
 
-A dashboard is data: rows of panels, each with its PromQL. The classic JSON format is one that every Grafana reads.
+A dashboard is described by data: rows of panels, each with its PromQL. Every version of Grafana reads the classic JSON
+format that is written.
 """
 
 import json
@@ -27,11 +28,11 @@ from grafana_foundation_sdk.models.dashboard import (
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 FOLDER = Path(__file__).parent / "grafana" / "dashboards"
-SOURCE = DataSourceRef("prometheus", "brokerbed-prometheus")  # as provisioned
-WIDTH, HEIGHT, STAT_HEIGHT = 24, 8, 4  # of Grafana's grid; of a panel
-PREDICTED = "predicted"  # legends of what theory says begin so: these lines are dashed
+SOURCE = DataSourceRef("prometheus", "brokerbed-prometheus")  # as in grafana/provisioning
+WIDTH, HEIGHT, STAT_HEIGHT = 24, 8, 4  # the width of Grafana's grid; the heights of panels
+PREDICTED = "predicted"  # the legends of predictions begin with this word, and their lines are dashed
 EVERY, FAILS, PER_S, SECONDS, BYTES, PERCENT = "short", "bool", "ops", "s", "bytes", "percentunit"
-Query = tuple[str, str]  # PromQL and what its lines are called
+Query = tuple[str, str]  # PromQL and the legend of its lines
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class View:
     queries: Sequence[Query]
     unit: str = EVERY
     kind: Literal["line", "stat", "table"] = "line"
-    is_bad_above: float | None = None  # a stat is red from there
+    is_bad_above: float | None = None  # a stat panel is red from this value on
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,10 @@ class Dashboard:
 RUN, ONE = '{run="$run"}', '{run="$run", broker="$broker"}'
 
 
-def late(which: str) -> str:
-    """The mean lateness of event loops, which were looked at ten times a second."""
-    of = f"{which}[$__rate_interval]"
-    return f"rate(brokerbed_loop_lag_seconds_total{of}) / rate(brokerbed_loop_lag_samples_total{of})"
+def mean_lag(selector: str) -> str:
+    """The mean lateness of event loops, which is sampled ten times a second."""
+    window = f"{selector}[$__rate_interval]"
+    return f"rate(brokerbed_loop_lag_seconds_total{window}) / rate(brokerbed_loop_lag_samples_total{window})"
 
 
 NETWORK = Dashboard(
@@ -70,15 +71,15 @@ NETWORK = Dashboard(
     "All brokers and links of one run.",
     [
         [
-            View("Brokers that answer", "Of those that the run has.",
+            View("Brokers that answer", "Brokers that answer Prometheus, and all brokers of the run.",
                  [('count(up{run="$run", broker!=""} == 1)', "answer"), ('count(up{run="$run", broker!=""})', "all")],
                  kind="stat"),
-            View("Link ends that are down", "Not connected, or silent for more than 15 s.",
+            View("Link ends that are down", "Ends that are not connected, or silent for more than 15 s.",
                  [(f"count(brokerbed_link_connected{RUN} == 0 or brokerbed_link_silent_seconds{RUN} > 15) or vector(0)",
                    "down")], kind="stat", is_bad_above=1),
-            View("Messages under way", "That brokers are not done with.",
+            View("Messages under way", "Messages that brokers have not finished with.",
                  [(f"sum(brokerbed_messages_under_way{RUN})", "under way")], kind="stat"),
-            View("Alerts", "That fire now.",
+            View("Alerts", "Alerts that are firing now.",
                  [('count(ALERTS{run="$run", alertstate="firing"}) or vector(0)', "firing")], kind="stat",
                  is_bad_above=1),
         ],
@@ -86,11 +87,11 @@ NETWORK = Dashboard(
             View("From and to clients", "PUBLISH packets.",
                  [(f"sum(rate(brokerbed_messages_received_total{RUN}[$__rate_interval]))", "received"),
                   (f"sum(rate(brokerbed_messages_delivered_total{RUN}[$__rate_interval]))", "delivered")], PER_S),
-            View("Over links, by kind", "Sent by all brokers to their neighbours.",
+            View("Over links, by kind", "Messages sent by all brokers to their neighbours.",
                  [(f"sum by (kind) (rate(brokerbed_link_messages_total{RUN}[$__rate_interval]))", "{{kind}}")], PER_S),
         ],
         [
-            View("The ten busiest links", "Messages of all kinds, one way.",
+            View("The ten busiest links", "Messages of all kinds in one direction.",
                  [(f"topk(10, sum by (broker, peer) (rate(brokerbed_link_messages_total{RUN}[$__rate_interval])))",
                    "{{broker}} > {{peer}}")], PER_S),
             View("Routing entries", "Subscriptions of clients, and entries of child links.",
@@ -99,15 +100,15 @@ NETWORK = Dashboard(
         [
             View("Waiting for links", "A link that is cut has a queue at both ends.",
                  [(f"brokerbed_link_queue_messages{RUN}", "{{broker}} > {{peer}}")]),
-            View("Silence of links", "A whole link is never silent for more than about 10 s.",
+            View("Silence of links", "An intact link is never silent for more than about 10 s.",
                  [(f"brokerbed_link_silent_seconds{RUN}", "{{broker}} hears {{peer}}")], SECONDS),
         ],
         [
-            View("Dropped, by reason", "offline, expired and session_ended are what MQTT wants; the others are loss.",
+            View("Dropped, by reason", "MQTT prescribes offline, expired and session_ended; other reasons mean loss.",
                  [(f"sum by (reason) (rate(brokerbed_messages_dropped_total{RUN}[$__rate_interval]))", "{{reason}}")],
                  PER_S),
-            View("How late event loops are", "More than 20 ms: this machine is too slow for the run.",
-                 [(late(RUN), "{{broker}}")], SECONDS),
+            View("How late event loops are", "If this is more than 20 ms, the machine is too slow for the run.",
+                 [(mean_lag(RUN), "{{broker}}")], SECONDS),
         ],
     ],
 )  # fmt: skip
@@ -118,11 +119,12 @@ BROKER = Dashboard(
     "One broker of a run.",
     [
         [
-            View("Answers", "Whether Prometheus gets its metrics.", [(f"up{ONE}", "")], FAILS, "stat"),
-            View("Connections", "Open now.", [(f"brokerbed_connections{ONE}", "")], kind="stat"),
-            View("Sessions", "Connected or not, links included.", [(f"brokerbed_sessions{ONE}", "")], kind="stat"),
-            View("Retained", "Messages.", [(f"brokerbed_retained_messages{ONE}", "")], kind="stat"),
-            View("Store is blocked", "It cannot be written, and clients wait.",
+            View("Answers", "Whether Prometheus can scrape the broker.", [(f"up{ONE}", "")], FAILS, "stat"),
+            View("Connections", "Connections that are open now.", [(f"brokerbed_connections{ONE}", "")], kind="stat"),
+            View("Sessions", "Connected and disconnected sessions, including links.",
+                 [(f"brokerbed_sessions{ONE}", "")], kind="stat"),
+            View("Retained", "Retained messages.", [(f"brokerbed_retained_messages{ONE}", "")], kind="stat"),
+            View("Store is blocked", "The store cannot be written, and clients wait.",
                  [(f"brokerbed_store_blocked{ONE}", "")], FAILS, "stat", is_bad_above=1),
         ],
         [
@@ -133,27 +135,27 @@ BROKER = Dashboard(
                  [(f"rate(brokerbed_bytes_received_total{ONE}[$__rate_interval])", "received")], "Bps"),
         ],
         [
-            View("To its neighbours", "By kind.",
+            View("To its neighbours", "Messages by kind.",
                  [(f"sum by (peer, kind) (rate(brokerbed_link_messages_total{ONE}[$__rate_interval]))",
                    "to {{peer}}: {{kind}}")], PER_S),
             View("Routing entries", "Subscriptions of clients, and entries of child links.",
                  [(f"brokerbed_routing_entries{ONE}", "{{scope}}")]),
         ],
         [
-            View("Links", "1 while connected.", [(f"brokerbed_link_connected{ONE}", "{{peer}}")]),
-            View("Waiting", "Messages in queues of sessions and links, and all that it is not done with.",
+            View("Links", "1 while the link is connected.", [(f"brokerbed_link_connected{ONE}", "{{peer}}")]),
+            View("Waiting", "Messages in queues of sessions and links, and all that the broker has not finished with.",
                  [(f"brokerbed_session_queue_messages{ONE}", "in queues"),
                   (f"brokerbed_link_queue_messages{ONE}", "for {{peer}}"),
                   (f"brokerbed_messages_under_way{ONE}", "under way")]),
         ],
         [
-            View("Trouble", "Dropped by reason, rejected, protocol errors, store problems.",
+            View("Errors", "Dropped messages by reason, rejected messages, protocol errors, store problems.",
                  [(f"rate(brokerbed_messages_dropped_total{ONE}[$__rate_interval])", "dropped: {{reason}}"),
                   (f"rate(brokerbed_messages_rejected_total{ONE}[$__rate_interval])", "rejected"),
                   (f"rate(brokerbed_protocol_errors_total{ONE}[$__rate_interval])", "protocol errors"),
                   (f"rate(brokerbed_store_problems_total{ONE}[$__rate_interval])", "store problems")], PER_S),
-            View("How late its event loop is", "On average.",
-                 [(late(ONE), "late")], SECONDS),
+            View("How late its event loop is", "The mean lateness.",
+                 [(mean_lag(ONE), "late")], SECONDS),
         ],
     ],
     of_one_broker=True,
@@ -162,7 +164,7 @@ BROKER = Dashboard(
 SESSIONS = Dashboard(
     "brokerbed-sessions",
     "brokerbed: ON/OFF sessions",
-    "Clients that come and go, and what waits for them.",
+    "Clients that connect and disconnect, and the messages that wait for them.",
     [
         [
             View("Connected", "Sessions that are ON.",
@@ -171,33 +173,33 @@ SESSIONS = Dashboard(
                  [('sum(brokerbed_client_sessions{run="$run", state="offline"})', "")], kind="stat"),
             View("Messages for offline clients", "Waiting, or sent and not acknowledged.",
                  [(f"sum(brokerbed_offline_messages{RUN})", "")], kind="stat"),
-            View("Fullest queue", "Of its limit, of messages or of bytes.",
+            View("Fullest queue", "As a part of its limit, in messages or in bytes.",
                  [(f"max(brokerbed_session_queue_fill_ratio{RUN})", "")], PERCENT, "stat", is_bad_above=0.8),
         ],
         [
-            View("Sessions", "Of clients.",
+            View("Sessions", "Sessions of clients.",
                  [(f"sum by (state) (brokerbed_client_sessions{RUN})", "{{state}}")]),
-            View("How often clients come", "Connections opened.",
+            View("How often clients connect", "Connections opened.",
                  [(f"sum by (broker) (rate(brokerbed_connections_opened_total{RUN}[$__rate_interval]))", "{{broker}}")],
                  PER_S),
         ],
         [
-            View("Messages that wait", "For clients, by whether they are connected.",
+            View("Waiting messages", "Messages for clients, by whether the clients are connected.",
                  [(f"sum by (state) (brokerbed_client_queue_messages{RUN})", "{{state}}")]),
-            View("Bytes that wait", "For clients, by whether they are connected.",
+            View("Waiting bytes", "Bytes for clients, by whether the clients are connected.",
                  [(f"sum by (state) (brokerbed_client_queue_bytes{RUN})", "{{state}}")], BYTES),
         ],
         [
-            View("How full queues are", "The fullest of each broker; links have queues, too.",
+            View("How full queues are", "The fullest queue of each broker, including those of links.",
                  [(f"brokerbed_session_queue_fill_ratio{RUN}", "{{broker}}")], PERCENT),
-            View("Bytes in all queues", "Of sessions and links.",
+            View("Bytes in all queues", "Queues of sessions and links.",
                  [(f"brokerbed_session_queue_bytes{RUN}", "{{broker}}")], BYTES),
         ],
         [
-            View("Dropped, by reason", "offline: QoS 0 for a client that is away; queue_full: the limit was reached.",
+            View("Dropped, by reason", "offline: QoS 0 for a disconnected client; queue_full: the limit was reached.",
                  [(f"sum by (reason) (rate(brokerbed_messages_dropped_total{RUN}[$__rate_interval]))", "{{reason}}")],
                  PER_S),
-            View("Waiting for clients: theory and measured", "Means of 30 s, and by Little's law arrivals x delay.",
+            View("Waiting for clients: theory and measured", "Means over 30 s, and arrivals x delay by Little's law.",
                  [(f"broker:brokerbed_client_queue_messages:avg30s{RUN}", "{{broker}}"),
                   (f"brokerbed_predicted_queue_messages{RUN}", PREDICTED + ": {{broker}}")]),
         ],
@@ -209,15 +211,15 @@ PREDICTED_RATE = "brokerbed_predicted_messages_per_second"
 PREDICTED_REMOTE = 'brokerbed_predicted_entries{run="$run", metric="table.remote_entries", broker!=""}'
 
 
-def both(metric: str) -> list[Query]:
-    """A rate over all links, as it is and as theory says."""
+def compared_rates(metric: str) -> list[Query]:
+    """A rate over all links, measured and predicted."""
     return [
         (f'{MEASURED}{{run="$run", metric="{metric}"}}', "measured"),
         (f'{PREDICTED_RATE}{{run="$run", metric="{metric}", link=""}}', PREDICTED),
     ]
 
 
-def both_entries(metric: str) -> list[Query]:
+def compared_entries(metric: str) -> list[Query]:
     return [
         (f'run:brokerbed_entries:avg30s{{run="$run", metric="{metric}"}}', "measured"),
         (f'brokerbed_predicted_entries{{run="$run", metric="{metric}", broker=""}}', PREDICTED),
@@ -227,30 +229,30 @@ def both_entries(metric: str) -> list[Query]:
 THEORY = Dashboard(
     "brokerbed-theory",
     "brokerbed: theory and measured",
-    "Means of 30 s of wall time beside predictions. The verdicts are those of `brokerbed run`, from the message log.",
+    "Means over 30 s of wall time beside predictions. Verdicts come from `brokerbed run`, which uses the message log.",
     [
         [
-            View("Model time", "Since its beginning, the warm-up included.",
+            View("Model time", "Model time since the beginning of the run, including the warm-up.",
                  [(f"brokerbed_run_model_seconds{RUN}", "")], SECONDS, "stat"),
             View("Speed-up", "Model seconds per wall second. Rates here are per wall second.",
                  [(f"brokerbed_run_speedup{RUN}", "")], kind="stat"),
             View("Measured for", "Wall seconds since the warm-up; below 30 there is nothing to compare.",
                  [(f"brokerbed_run_measured_seconds{RUN}", "")], SECONDS, "stat"),
-            View("Largest deviation", "Of the rates over all links, from their predictions.",
+            View("Largest deviation", "The largest deviation of a rate over all links from its prediction.",
                  [(f"max(abs(run:brokerbed_messages:deviation_ratio{RUN}))", "")], PERCENT, "stat", is_bad_above=0.25),
         ],
         [
-            View("Notifications over all links", "Per wall second.", both("rate.notifications"), PER_S),
-            View("Control messages over all links", "Per wall second.", both("rate.control"), PER_S),
+            View("Notifications over all links", "Per wall second.", compared_rates("rate.notifications"), PER_S),
+            View("Control messages over all links", "Per wall second.", compared_rates("rate.control"), PER_S),
         ],
         [
-            View("Remote entries", "Of all brokers.", both_entries("table.remote_entries")),
-            View("Local entries", "Of all brokers.", both_entries("table.local_entries")),
+            View("Remote entries", "Entries of all brokers.", compared_entries("table.remote_entries")),
+            View("Local entries", "Entries of all brokers.", compared_entries("table.local_entries")),
         ],
         [
-            View("Deviation", "0.1 is a tenth more than predicted; while a fault lasts theory does not hold.",
+            View("Deviation", "0.1 is a tenth more than predicted. Predictions do not apply while a fault lasts.",
                  [(f"run:brokerbed_messages:deviation_ratio{RUN}", "{{metric}}")], PERCENT),
-            View("Total, in model time", "What `brokerbed predict` calls rate.total: per model second.",
+            View("Total, in model time", "rate.total of `brokerbed predict`, per model second.",
                  [(f'{MEASURED}{{run="$run", metric="rate.total"}} / on (run) brokerbed_run_speedup{RUN}', "measured"),
                   (f'{PREDICTED_RATE}{{run="$run", metric="rate.total"}} / on (run) brokerbed_run_speedup{RUN}',
                    PREDICTED)], PER_S),
@@ -261,7 +263,7 @@ THEORY = Dashboard(
                    "measured"),
                   (f'sum by (link) ({PREDICTED_RATE}{{run="$run", metric="rate.notifications", link!=""}})',
                    PREDICTED)], PER_S, "table"),
-            View("Remote entries, by broker", "Means of 30 s.",
+            View("Remote entries, by broker", "Means over 30 s.",
                  [('sum by (broker) (broker:brokerbed_entries:avg30s{run="$run", metric="table.remote_entries"})',
                    "measured"),
                   (f"sum by (broker) ({PREDICTED_REMOTE})", PREDICTED)], kind="table"),
@@ -272,8 +274,7 @@ THEORY = Dashboard(
 DASHBOARDS = (NETWORK, BROKER, SESSIONS, THEORY)
 
 
-def built(dashboard: Dashboard) -> str:
-    """Its JSON."""
+def json_of(dashboard: Dashboard) -> str:
     builder = (
         board.Dashboard(dashboard.title)
         .uid(dashboard.uid)
@@ -339,7 +340,7 @@ def _thresholds(is_bad_above: float | None) -> board.ThresholdsConfig:
 def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for dashboard in DASHBOARDS:
-        (FOLDER / f"{dashboard.uid}.json").write_text(built(dashboard), encoding="utf-8")
+        (FOLDER / f"{dashboard.uid}.json").write_text(json_of(dashboard), encoding="utf-8")
 
 
 if __name__ == "__main__":

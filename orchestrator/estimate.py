@@ -1,4 +1,4 @@
-"""How long runs will take and how much they will log, said before they begin if that is much.
+"""Estimates how long runs will take and how much they will log, and announces long runs before they begin.
 
 The figures are rough. They count the rows of the message log, which follow from the rates of the prediction, and take
 what a row cost in measurements: quickstart (439 000 rows), 63 brokers with emulated service (313 000) and seven with
@@ -29,15 +29,17 @@ Predict = Callable[[Scenario, bool], Expectation]  # with or without the rows pe
 class Estimate:
     wall_s: float
     rows: float
-    rows_at_once: float  # of runs that are under way at the same time
+    rows_at_once: float  # of runs that execute at the same time
 
 
 def estimate(scenarios: Sequence[Scenario], is_virtual: bool, predict: Predict) -> Estimate:
-    """Of all these runs: one after the other in real time, or on all cores in virtual time."""
+    """The estimate for all these runs: one after the other in real time, or on all cores in virtual time."""
     sample = scenarios[:: -(-len(scenarios) // SAMPLES_MAX)]
-    rows = sum(rows_per_s(it, predict(it, False)) * model_s(it) for it in sample) * len(scenarios) / len(sample)
+    rows_of_sample = sum(rows_per_s(scenario, predict(scenario, False)) * model_s(scenario) for scenario in sample)
+    rows = rows_of_sample * len(scenarios) / len(sample)
     at_once = min(len(scenarios), os.cpu_count() or 1) if is_virtual else 1
-    wall_s = rows * ROW_S / at_once if is_virtual else sum(model_s(it) / it.clock.speedup for it in scenarios)
+    real_s = sum(model_s(scenario) / scenario.clock.speedup for scenario in scenarios)
+    wall_s = rows * ROW_S / at_once if is_virtual else real_s
     return Estimate(wall_s, rows, rows * at_once / len(scenarios))
 
 
@@ -49,12 +51,12 @@ def rows_per_s(scenario: Scenario, expected: Expectation) -> float:
     """Expected rows of the message log per second of model time, as if rates were spread evenly over the classes."""
     predicted = {row.metric: row.predicted for row in expected.rows if not row.labels}
     published_per_s = _published_per_s(scenario)
-    by_peers_per_s = scenario.copies * sum(it.rate for it in scenario.publishers)
+    by_peers_per_s = scenario.copies * sum(publisher.rate for publisher in scenario.publishers)
     all_per_s = published_per_s + by_peers_per_s
     over_links_per_s = predicted["rate.notifications"]
     if over_links_per_s is None:  # a queue is unstable: no more than if everything went everywhere
         over_links_per_s = all_per_s * (len(scenario.tree) - 1)
-    acknowledged = scenario.copies * sum(it.rate for it in scenario.publishers if it.qos)
+    acknowledged = scenario.copies * sum(publisher.rate for publisher in scenario.publishers if publisher.qos)
     acknowledged += published_per_s if scenario.publications.qos else 0.0
     service = scenario.service
     per_hop: float = 2 + (service.broker_in is not None) + (service.link is not None)  # sent, received, served, queued
@@ -64,12 +66,12 @@ def rows_per_s(scenario: Scenario, expected: Expectation) -> float:
     to_peers_per_s = scenario.copies * sum(publisher.rate for publisher, _ in scenario.pairs())
     return (
         over_links_per_s * per_hop
-        + (predicted["rate.control"] or 0.0) * 2  # told, and entered at the parent
+        + (predicted["rate.control"] or 0.0) * 2  # sent, and entered in the table of the parent
         + published_per_s * (1 + (service.broker_in is not None))
         + by_peers_per_s * 5  # published, sent, received, identified, acknowledged
         + delivered_per_s
         + to_peers_per_s * 5  # queued, sent, received, processed, acknowledged
-        + arrivals_per_s * 2  # and they leave
+        + arrivals_per_s * 2  # each subscription also ends
     )
 
 
@@ -80,10 +82,10 @@ def _published_per_s(scenario: Scenario) -> float:
 
 
 def _subscriptions(scenario: Scenario) -> tuple[float, float]:
-    """Arrivals per second, and how many are active on average."""
+    """The arrivals of subscriptions per second, and how many are active on average."""
     everywhere, overrides = scenario.subscriptions.everywhere, [*scenario.subscriptions.overrides.values()]
-    arrivals_per_s = sum(it.arrival_rate_per_s for it in overrides)
-    active = sum(it.mean_active for it in overrides)
+    arrivals_per_s = sum(churn.arrival_rate_per_s for churn in overrides)
+    active = sum(churn.mean_active for churn in overrides)
     if everywhere is not None:
         cells = len(scenario.tree) * scenario.classes - len(overrides)
         arrivals_per_s += cells * everywhere.arrival_rate_per_s
@@ -92,7 +94,7 @@ def _subscriptions(scenario: Scenario) -> tuple[float, float]:
 
 
 def announcement(expected: Estimate, folder: Path) -> str | None:
-    """What is said before such runs begin in a run directory; None if they do not take long."""
+    """The announcement of long runs; None if the runs are short."""
     if expected.wall_s <= LONG_S:
         return None
     at_end, under_way = expected.rows * ROW_BYTES, expected.rows_at_once * RECORD.size

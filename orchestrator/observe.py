@@ -1,4 +1,4 @@
-"""What Prometheus sees of a run that goes on: its brokers, and beside them what theory says of it.
+"""What Prometheus sees of a running experiment: its brokers, and the predictions of the models.
 
 Predictions are served on loopback while the run lasts. Rates are per wall second, as Prometheus measures them: those of
 the model times clock.speedup. Delays are not among them, as nothing that Prometheus can see measures them.
@@ -26,18 +26,18 @@ LOOPBACK = "127.0.0.1"
 def observed(
     scenario: Scenario, expected: Expectation | None, ground: str, root: Path, folder: Path, played: Played
 ) -> Iterator[Announce]:
-    """The run in `folder`, below the run directory `root`, can be watched while this lasts."""
+    """While this context is open, Prometheus can observe the run in `folder`, below the run directory `root`."""
     targets.clean()
     registry = CollectorRegistry()
     registry.register(RunCollector(scenario, expected, played))
     server, thread = start_http_server(0, LOOPBACK, registry)
     run = "/".join([root.absolute().name, *folder.relative_to(root).parts])
     labels = {"run": run, "scenario": scenario.name, "ground": ground}
-    its = targets.Targets(folder, labels, (LOOPBACK, server.server_port))
+    announced = targets.Targets(folder, labels, (LOOPBACK, server.server_port))
     try:
-        yield its.write
+        yield announced.write
     finally:
-        its.remove()
+        announced.remove()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -49,7 +49,7 @@ class RunCollector(Collector):
         self._played = played
         self._predicted = (
             [] if expected is None else [*predicted(expected, scenario.clock.speedup)]
-        )  # it does not change while the run goes on
+        )  # constant during the run
 
     def collect(self) -> Iterator[Metric]:
         speedup, warmup, measure = self._clock.speedup, self._clock.warmup, self._clock.measure
@@ -67,7 +67,7 @@ class RunCollector(Collector):
 
 
 def predicted(expected: Expectation, speedup: float) -> Iterator[Metric]:
-    """What theory has no value for is left out."""
+    """The predicted rows as metrics; rows without a value are left out."""
     rates = GaugeMetricFamily(
         "brokerbed_predicted_messages_per_second", "over links, in wall time", labels=["metric", "link"]
     )

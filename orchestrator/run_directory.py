@@ -24,11 +24,11 @@ from brokerbed.orchestrator.grounds.base import Played
 from brokerbed.scenario import Scenario
 from brokerbed.scenario.topology import Tree
 
-PACKAGES = ("mqtt5", "numpy", "pyarrow", "pyspark", "uvloop")  # that a run and its figures may depend on
+PACKAGES = ("mqtt5", "numpy", "pyarrow", "pyspark", "uvloop")  # packages whose version may affect the results of a run
 
 
 def create(out: Path, name: str, ground: str, seed: int, scenario_file: str) -> Path:
-    """A new directory for a run."""
+    """Creates a new directory for a run."""
     stamp = time.strftime("%Y%m%dT%H%M%S")
     out.mkdir(parents=True, exist_ok=True)
     for attempt in range(1000):
@@ -42,20 +42,20 @@ def create(out: Path, name: str, ground: str, seed: int, scenario_file: str) -> 
     return folder
 
 
-def begun(out: Path, name: str, ground: str, seed: int) -> list[Path]:
+def existing(out: Path, name: str, ground: str, seed: int) -> list[Path]:
     """The directories of runs with this name, ground and first seed, the newest first."""
     return sorted(out.glob(f"{glob.escape(f'{name}-{ground}-{seed}-')}*/"), reverse=True)
 
 
 def point_latest_to(folder: Path) -> None:
-    """`latest` beside a run directory names the one that was last worked in."""
+    """Lets the link `latest` beside the run directory lead to it."""
     new = folder.parent / f".latest-{os.getpid()}"
     new.symlink_to(folder.name)
     new.replace(folder.parent / "latest")
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether run.json says that a run, or all runs of an experiment, came to their end."""
+    """Whether run.json marks a run, or all runs of an experiment, as finished."""
     try:
         return json.loads((folder / "run.json").read_text(encoding="utf-8"))["wall_seconds"] is not None
     except (OSError, ValueError, KeyError, TypeError):
@@ -63,23 +63,23 @@ def is_finished(folder: Path) -> bool:
 
 
 def describe_all(folder: Path, first: Scenario, ground: str, points: int, seeds: int) -> None:
-    """Write the run.json of a sweep, or of several seeds: all of it is done."""
+    """Writes the run.json of a finished sweep, or of several seeds."""
     runs = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("**/run.json"))]
-    told = {
+    document = {
         "name": first.name, "seed": first.seed, "seeds": seeds, "points": points, "ground": ground,
         "version": version("brokerbed"), "commit": commit(), "started": min(run["started"] for run in runs),
         "wall_seconds": sum(run["wall_seconds"] for run in runs),
         "model_seconds": sum(run["model_seconds"] for run in runs),
     }  # fmt: skip
-    _write(folder / "run.json", told)
+    _write(folder / "run.json", document)
 
 
 def describe(
     folder: Path, scenario: Scenario, ground: str, started: float, wall_s: float | None = None,
     played: Played | None = None,
 ) -> None:  # fmt: skip
-    """Write run.json; without `wall_s` the run is under way."""
-    told = {
+    """Writes run.json; without `wall_s` the run has not finished."""
+    document = {
         "scenario": plain(scenario),
         "seed": scenario.seed,
         "ground": ground,
@@ -95,17 +95,17 @@ def describe(
         "warnings": [] if played is None else played.warnings,
         "testbed": {} if played is None else played.notes,
     }
-    _write(folder / "run.json", told)
+    _write(folder / "run.json", document)
 
 
-def _write(file: Path, told: dict[str, Any]) -> None:
+def _write(file: Path, document: dict[str, Any]) -> None:
     new = file.with_name(f"{file.name}.new")
-    new.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    new.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     new.replace(file)
 
 
 def plain(value: Any) -> Any:
-    """A scenario, and all that it is made of, as JSON has it."""
+    """Converts a scenario and all its parts to what JSON can represent."""
     if isinstance(value, Tree):
         parents = [None if parent < 0 else value.names[parent] for parent in value.parents.tolist()]
         return dict(zip(value.names, parents, strict=True))
@@ -125,7 +125,7 @@ def _key(key: Any) -> str:
 
 
 def commit() -> str | None:
-    """Of the sources, where they are a clone."""
+    """The commit of the source code, if it is a git clone."""
     here = Path(__file__).parent
     try:
         command = ["git", "rev-parse", "HEAD"]

@@ -20,17 +20,17 @@ from brokerbed.scenario import Scenario
 
 FILE = "request.json"
 SCENARIO_FILE = "scenario.yaml"
-SHOWN_DIGITS = 12  # of a digest or commit in a message
+SHOWN_DIGITS = 12  # digits of a digest or commit that a message shows
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """All that decides what the runs of an experiment are; the scenario's text is a file of its own."""
+    """Everything that determines the runs of an experiment, except the text of the scenario."""
 
     ground: str
     seeds: int
     points: int
-    points_digest: str  # of all points as resolved, with their seeds
+    points_digest: str  # digest of all resolved points, with their seeds
     engines: tuple[str, ...]
     version: str
     commit: str | None
@@ -60,7 +60,7 @@ class Lock:
     """Held on the request of a run directory from `acquire` to `close`, or until the process dies."""
 
     def __init__(self, folder: Path) -> None:
-        """OSError if the directory has no request."""
+        """Raises OSError if the directory has no request."""
         self._descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CLOEXEC)
 
     def acquire(self) -> bool:
@@ -77,7 +77,7 @@ class Lock:
         return True
 
     def share(self) -> None:
-        """Joins those who work there already."""
+        """Shares the lock with the processes that work in the directory already."""
         with suppress(OSError):  # this file system has no locks
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
@@ -86,7 +86,7 @@ class Lock:
 
 
 @contextmanager
-def worked_in(folder: Path) -> Iterator[None]:
+def locked_directory(folder: Path) -> Iterator[None]:
     """Keeps a run directory locked while one of its runs is under way in this process."""
     try:
         lock = Lock(folder)
@@ -101,7 +101,7 @@ def worked_in(folder: Path) -> Iterator[None]:
 
 
 def write(folder: Path, request: Request) -> Lock:
-    """Into a new directory, which is locked from then on."""
+    """Writes the request into a new directory, which is locked from then on."""
     (folder / FILE).touch()
     lock = Lock(folder)
     lock.acquire()  # before the request can be read: nobody resumes what has only just been made
@@ -110,10 +110,10 @@ def write(folder: Path, request: Request) -> Lock:
 
 
 def read(folder: Path) -> Request | None:
-    """None if there is none, or one of another version of brokerbed."""
+    """The request of a directory; None if there is none, or if another version of brokerbed wrote it."""
     try:
-        told = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return Request(**{**told, "engines": tuple(told["engines"])})
+        document = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        return Request(**{**document, "engines": tuple(document["engines"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

@@ -1,4 +1,4 @@
-"""Runs on all cores: a pool of processes that ends cleanly on Ctrl-C, and the signals that end a run."""
+"""A pool of processes that uses all cores and ends cleanly on Ctrl-C, and the handling of signals that end a run."""
 
 import os
 import signal
@@ -12,10 +12,10 @@ from typing import TypeVar
 from brokerbed.orchestrator.grounds.base import Progress
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-WORKERS_S = 0.2  # between two looks whether Ctrl-C was pressed
+INTERRUPT_POLL_S = 0.2  # how often we check for Ctrl-C
 
 T = TypeVar("T")
-Work = Callable[[T, Progress], None]  # a function of a module, as it is sent to other processes
+Work = Callable[[T, Progress], None]  # must be a module-level function, because it is pickled
 
 
 def run_on_all_cores(tasks: Sequence[T], work: Work[T], done: int, progress: Progress) -> None:
@@ -23,44 +23,44 @@ def run_on_all_cores(tasks: Sequence[T], work: Work[T], done: int, progress: Pro
     if not tasks:
         return
     total, context = done + len(tasks), get_context("spawn")
-    parts = context.RawArray("d", len(tasks))  # of each run that is done
+    parts = context.RawArray("d", len(tasks))  # the fraction of each run that is done
     workers = min(len(tasks), os.cpu_count() or 1)
     pool = ProcessPoolExecutor(workers, context, _begin_worker, (parts,))
     is_stopped = Event()
-    with on_signal(is_stopped.set):  # it never comes amidst what the pool does
+    with on_signal(is_stopped.set):  # so that no exception interrupts the pool itself
         left = set[Future[bool]]()
         try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # workers inherit it, and hear when they are ready to
+            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # workers inherit the mask, and unblock it when ready
             try:
                 left = {pool.submit(_work, work, task, number) for number, task in enumerate(tasks)}
             finally:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             while left and not is_stopped.is_set():
-                ended, left = wait(left, WORKERS_S, FIRST_COMPLETED)
+                ended, left = wait(left, INTERRUPT_POLL_S, FIRST_COMPLETED)
                 if not all(job.result() for job in ended):
                     is_stopped.set()
                 progress((done + sum(parts)) / total)
         finally:
-            _end_workers(left)  # also when a run failed: its error is not kept back until the others are done
+            _end_workers(left)  # a failed run is reported without waiting for the others
             pool.shutdown(cancel_futures=True)
     if is_stopped.is_set():
         raise KeyboardInterrupt
 
 
 def _end_workers(left: set[Future[bool]]) -> None:
-    """They are told again and again, as one that has just begun does not listen yet."""
+    """Interrupts the workers repeatedly, because one that has just started does not handle signals yet."""
     for job in left:
         job.cancel()
     while left := {job for job in left if not job.done()}:
         for worker in active_children():
             with suppress(ProcessLookupError):
                 os.kill(worker.pid or 0, signal.SIGINT)
-        wait(left, WORKERS_S)
+        wait(left, INTERRUPT_POLL_S)
 
 
 class _Worker:
     is_stopped = False
-    parts: MutableSequence[float]  # of each run that is done, shared with the process that began this worker
+    parts: MutableSequence[float]  # the fraction of each run that is done, shared with the parent process
 
 
 def _begin_worker(parts: MutableSequence[float]) -> None:
@@ -71,12 +71,12 @@ def _begin_worker(parts: MutableSequence[float]) -> None:
 
 
 def _interrupted(*_: object) -> None:
-    """Ctrl-C reaches every worker: it ends its run, and begins no other."""
+    """Ctrl-C reaches every worker, which then ends its run and starts no other."""
     _Worker.is_stopped = True
 
 
 def _work(work: Work[T], task: T, number: int) -> bool:
-    """False if it was interrupted."""
+    """Returns False if the task was interrupted."""
     if _Worker.is_stopped:
         return False
 
@@ -94,12 +94,12 @@ def _work(work: Work[T], task: T, number: int) -> bool:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP as Ctrl-C: what is under way is ended, and cleaned up."""
+    """Makes SIGTERM and SIGHUP end the program with cleanup, as Ctrl-C does."""
 
     def end(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
-    handlers = {number: signal.signal(number, end) for number in _heard() if number != signal.SIGINT}
+    handlers = {number: signal.signal(number, end) for number in _handled_signals() if number != signal.SIGINT}
     try:
         yield
     finally:
@@ -107,34 +107,34 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _heard() -> list[signal.Signals]:
-    return [it for it in SIGNALS if it != signal.SIGHUP or signal.getsignal(it) != signal.SIG_IGN]
+def _handled_signals() -> list[signal.Signals]:
+    return [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
 
 
 @contextmanager
 def on_signal(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C is taken note of, so that it comes between two steps and never amidst the writing of a log.
+    """Calls `stop` on Ctrl-C instead of raising, so that no log is interrupted while it is written.
 
-    So is SIGTERM, and SIGHUP unless it is ignored: as Ctrl-C, but for the exit code.
+    SIGTERM, and SIGHUP unless it is ignored, are handled likewise; only the exit code differs.
     """
-    came: list[int] = []
+    received: list[int] = []
 
     def note(number: int, _: object) -> None:
-        came.append(number)
+        received.append(number)
         stop()
 
-    handlers = {number: signal.signal(number, note) for number in _heard()}
-    if _Worker.is_stopped:  # it came before this run was ready for it
+    handlers = {number: signal.signal(number, note) for number in _handled_signals()}
+    if _Worker.is_stopped:  # a signal arrived before this run could handle it
         stop()
     try:
         yield
     except KeyboardInterrupt:
-        if not came:
+        if not received:
             raise
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    if came and came[0] != signal.SIGINT:
-        raise SystemExit(128 + came[0])  # as shells report it
-    if came:
+    if received and received[0] != signal.SIGINT:
+        raise SystemExit(128 + received[0])  # as shells report it
+    if received:
         raise KeyboardInterrupt

@@ -184,8 +184,7 @@ class Network:
         """Messages of a kind by link (sender>receiver), where there were any."""
         out = {}
         for node in self.nodes.values():
-            sessions = [*node.broker.links.values(), *filter(None, [node.broker.overlay.parent])]
-            for session in sessions:
+            for session in node.broker.overlay.links():
                 if session.link is not None and session.link.sent[kind]:
                     out[f"{node.name}>{session.link.peer}"] = session.link.sent[kind]
         return out
@@ -204,6 +203,6 @@ class Network:
         return out
 
     def entries(self, node: str) -> dict[str, list[str]]:
-        """The routing entries of a broker: child -> filters."""
-        links = [session.link for session in self.nodes[node].broker.links.values() if session.link is not None]
+        """The routing entries of a broker: neighbour -> filters."""
+        links = [session.link for session in self.nodes[node].broker.overlay.links() if session.link is not None]
         return {link.peer: sorted(entry.filter for entry in link.entries) for link in links if link.entries}

@@ -160,7 +160,7 @@ def missing() -> list[str]:
     return [it for it in PACKAGES if reason_lacking(it)]
 
 
-def hindrance() -> str | None:
+def debootstrap_problem() -> str | None:
     """Why packages cannot be installed."""
     if os.environ.get("BROKERBED_NO_INSTALL") == "1":
         return "BROKERBED_NO_INSTALL=1"
@@ -212,7 +212,7 @@ def _services_not_started() -> Iterator[None]:
 def main() -> int:
     """0 if everything is there."""
     absent = missing()
-    reason = hindrance() if absent else None
+    reason = debootstrap_problem() if absent else None
     if absent and reason is None:
         reason = install(absent)
     # `make setup`, which comes next, fetches a Java where there is none, and says what came of it.

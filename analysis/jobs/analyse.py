@@ -1,4 +1,4 @@
-"""`brokerbed analyse`: measure, judge and audit a run directory, set it beside the predictions, write it all down."""
+"""`brokerbed analyse`: measures, judges and audits a run directory, compares it with predictions, writes results."""
 
 import csv
 import json
@@ -15,9 +15,10 @@ from brokerbed.analysis import series
 from brokerbed.analysis.assumptions import Assumption
 from brokerbed.analysis.faults import Fault
 from brokerbed.analysis.jobs.audit import audit
+from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.jobs.frames import Frames
 from brokerbed.analysis.jobs.judge import Invariant, judge
-from brokerbed.analysis.jobs.measure import Facts, Key, cells, measure
+from brokerbed.analysis.jobs.measure import Key, cells, measure
 from brokerbed.analysis.jobs.series import gather
 from brokerbed.analysis.jobs.session import Progress, session, with_tasks
 from brokerbed.analysis.measured import unseen_rate
@@ -26,10 +27,10 @@ from brokerbed.analysis.report.figures import quantity
 from brokerbed.analysis.runs import Finished, Run
 from brokerbed.analysis.verdicts import AGREES, Compared, Measured, compare
 from brokerbed.analysis.windows import compared_ns
-from brokerbed.metrics import Row
+from brokerbed.metrics import Row, Statistic
 from brokerbed.scenario.units import NS_PER_S
 
-PORTION_ROWS = 15_000_000  # of a sweep's points together: sorts of many runs at once fill the heap
+PORTION_ROWS = 15_000_000  # of the points that are analysed together; sorting more runs at once fills the heap
 COLUMNS = (
     "metric", "labels", "unit", "predicted", "measured", "ci_low", "ci_high", "relative_error", "verdict", "longer",
 )  # fmt: skip
@@ -57,25 +58,27 @@ class Point:
 
     def passes(self, allowed: Collection[str | None]) -> bool:
         """Whether every headline row has one of these verdicts (None: no prediction), and every invariant holds."""
-        return all(row.verdict in allowed for row in self.headline) and all(it.holds for it in self.invariants)
+        return all(row.verdict in allowed for row in self.headline) and all(
+            invariant.holds for invariant in self.invariants
+        )
 
     def as_json(self, detail: bool) -> dict[str, Any]:
         first, predicted = self.runs[0], self.prediction.as_json(detail=False)
-        told = {
+        summary = {
             "scenario": first.scenario.name, "on": first.ground, "seed": first.scenario.seed,
             "model_seconds": sum(run.model_s for run in self.runs),
             "wall_seconds": sum(run.wall_s for run in self.runs),
             "compared_seconds": self.compared_s,
             "metrics": [row.as_json() for row in self.rows if detail or row.is_headline],
-            "invariants": [it.as_json() for it in self.invariants],
-            "assumptions": [it.as_json() for it in self.assumptions],
-            "faults": [_fault_as_json(it) for it in self.faults],
+            "invariants": [invariant.as_json() for invariant in self.invariants],
+            "assumptions": [assumption.as_json() for assumption in self.assumptions],
+            "faults": [_fault_as_json(fault) for fault in self.faults],
             "unstable": predicted["unstable"], "notes": predicted["notes"],
             "agrees": self.agrees,
         }  # fmt: skip
         if len(self.runs) > 1:
-            told["seeds"] = [run.scenario.seed for run in self.runs]
-        return told
+            summary["seeds"] = [run.scenario.seed for run in self.runs]
+        return summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class Analysis:
 
     finished: Finished
     points: tuple[Point, ...]
-    samples: tuple[series.Sample, ...]  # for pictures
+    samples: tuple[series.Sample, ...]  # what the report draws
 
     @property
     def agrees(self) -> bool:
@@ -94,29 +97,32 @@ class Analysis:
         """The JSON contract: one object, or for a sweep its points."""
         folder = {"run_directory": str(self.finished.folder)}
         if not self.finished.experiment.is_sweep:
-            at = dict(self.points[0].runs[0].scenario.at)  # of a point that is looked at by itself
+            at = dict(self.points[0].runs[0].scenario.at)  # if only one point of a sweep was analysed
             return ({"at": at} if at else {}) | self.points[0].as_json(detail=True) | folder
-        points = [{"at": dict(it.runs[0].scenario.at), **it.as_json(detail)} for it in self.points]
+        points = [{"at": dict(point.runs[0].scenario.at), **point.as_json(detail)} for point in self.points]
         name = self.finished.experiment.name
         return {"scenario": name, "points": points, "agrees": self.agrees} | folder
 
 
 def analyse(
-    found: Iterable[Finished],
+    directories: Iterable[Finished],
     master: str | None = None,
     verbose: bool = False,
     archive: Path | None = None,
     progress: Progress = lambda _, __: None,
 ) -> Iterator[Analysis]:
-    """One run directory after the other, with one session; what is found out is written into each.
+    """Analyses one run directory after the other in one session, and writes the results into each.
 
-    Progress is told from 0 to 1, with the steps that are running.
+    `progress` is called with the share of the work that is done, from 0 to 1, and the steps that are running.
     """
-    all_ = list(found)
+    all_finished = list(directories)
     progress(0.0, "starting Spark")
-    with session(master, max(it.rows for it in all_), verbose, archive) as spark, with_tasks(spark, progress) as report:
-        done, total = 0, max(1, sum(it.rows for it in all_))
-        for finished in all_:
+    with (
+        session(master, max(finished.rows for finished in all_finished), verbose, archive) as spark,
+        with_tasks(spark, progress) as report,
+    ):
+        done, total = 0, max(1, sum(finished.rows for finished in all_finished))
+        for finished in all_finished:
             parts = []
             for portion in portions(finished):
                 within = _within(report, done / total, (done + portion.rows) / total)
@@ -124,13 +130,13 @@ def analyse(
                 done += portion.rows
                 spark.catalog.clearCache()
             points = tuple(point for part in parts for point in part.points)
-            analysis = Analysis(finished, points, tuple(it for part in parts for it in part.samples))
+            analysis = Analysis(finished, points, tuple(sample for part in parts for sample in part.samples))
             write(analysis)
             yield analysis
 
 
 def portions(finished: Finished) -> Iterator[Finished]:
-    """Points of a sweep that are analysed together: many, as a job takes its time, and not too many for the memory."""
+    """Parts of a sweep to analyse together: many points, as each job takes a while, but few enough for the heap."""
     runs: list[Run] = []
     for number in range(len(finished.experiment.points)):
         more = finished.of_point(number)
@@ -142,19 +148,19 @@ def portions(finished: Finished) -> Iterator[Finished]:
 
 
 def _within(progress: Progress, begin: float, end: float) -> Progress:
-    """What is told of a part of the whole."""
+    """Progress of a part of the work, as progress of all of it."""
     return lambda part, step: progress(begin + part * (end - begin), step)
 
 
 def _analysis(facts: Facts, progress: Progress) -> Analysis:
     finished = facts.frames.finished
     progress(0.0, "reading the log")
-    _ = facts.lives, facts.passed  # what both sides need is found before they begin
-    with ThreadPoolExecutor(3) as pool:  # small logs keep no core busy by themselves
+    _ = facts.lives, facts.passed  # computed before several threads need them
+    with ThreadPoolExecutor(3) as pool:  # one job on a small log keeps no core busy
         judging = pool.submit(judge, facts)
-        timed, counted = cells(facts)
-        auditing = pool.submit(audit, facts, timed, counted)
-        measuring = pool.submit(measure, facts, timed, counted)
+        measured_cells = cells(facts)
+        auditing = pool.submit(audit, facts, measured_cells)
+        measuring = pool.submit(measure, facts, measured_cells)
         gathering = pool.submit(gather, facts)
         steps: dict[Future[Any], str] = {
             judging: "invariants", auditing: "assumptions", measuring: "measurements", gathering: "time series",
@@ -169,21 +175,21 @@ def _analysis(facts: Facts, progress: Progress) -> Analysis:
     for number in sorted({run.point for run in finished.runs}):
         runs = tuple(finished.of_point(number))
         numbers = [run.number for run in runs]
-        seconds = sum(compared_ns(facts.intervals[it]) for it in numbers) / NS_PER_S
+        seconds = sum(compared_ns(facts.intervals[run]) for run in numbers) / NS_PER_S
         prediction = predict(runs[0].scenario)
         rows = tuple(
             compare(row, _measured(measured, number, row, seconds), runs[0].scenario.tolerance.of(row.metric))
             for row in prediction.rows
         )
-        faults = tuple(it for it in facts.faults if it.run in numbers)
+        faults = tuple(fault for fault in facts.faults if fault.run in numbers)
         point = Point(runs, prediction, rows, tuple(invariants[number]), tuple(assumptions[number]), faults, seconds)
         points.append(point)
     return Analysis(finished, tuple(points), tuple(gathering.result()))
 
 
-def _measured(found: dict[Key, Measured], point: int, row: Row, seconds: float) -> Measured | None:
-    value = found.get((point, row.metric, tuple(row.labels.values())))
-    if value is None and row.metric.startswith("rate") and seconds > 0:
+def _measured(measured: dict[Key, Measured], point: int, row: Row, seconds: float) -> Measured | None:
+    value = measured.get((point, row.metric, tuple(row.labels.values())))
+    if value is None and row.kind.statistic is Statistic.RATE and seconds > 0:
         return unseen_rate(seconds)
     return value
 
@@ -208,7 +214,7 @@ def write(analysis: Analysis) -> None:
         for number, point in enumerate(analysis.points)
         for row in point.rows
     ]  # fmt: skip
-    texts = {*_TEXTS, *(key for key, values in swept.items() if any(isinstance(it, str) for it in values))}
+    texts = {*_TEXTS, *(key for key, values in swept.items() if any(isinstance(value, str) for value in values))}
     schema = pa.schema(
         [("point", pa.int32())]
         + [(name, pa.string() if name in texts else pa.float64()) for name in (*COLUMNS, *swept)]
@@ -236,17 +242,17 @@ _TEXTS = ("metric", "labels", "unit", "verdict")
 
 
 def _swept(points: Sequence[Point]) -> dict[str, list[float | str | None]]:
-    """The swept keys with their values at each point: as numbers (in s, 1/s) if all are, else as they were written."""
-    its = [point.runs[0].scenario.at for point in points]
-    found: dict[str, list[float | str | None]] = {}
-    for key in dict.fromkeys(key for at in its for key in at if key != "seed"):  # the seed has a column anyway
-        given = [at.get(key) for at in its]
-        numbers = [quantity(it) for it in given]
-        if all(number is not None or it is None for number, it in zip(numbers, given, strict=True)):
-            found[key] = [*numbers]
+    """The swept keys with their values at each point: numbers (in s, 1/s) if all are, otherwise as written."""
+    settings = [point.runs[0].scenario.at for point in points]
+    columns: dict[str, list[float | str | None]] = {}
+    for key in dict.fromkeys(key for at in settings for key in at if key != "seed"):  # the seed has a column anyway
+        values = [at.get(key) for at in settings]
+        numbers = [quantity(value) for value in values]
+        if all(number is not None or value is None for number, value in zip(numbers, values, strict=True)):
+            columns[key] = [*numbers]
         else:
-            found[key] = [it if isinstance(it, str) or it is None else json.dumps(it) for it in given]
-    return found
+            columns[key] = [value if isinstance(value, str) or value is None else json.dumps(value) for value in values]
+    return columns
 
 
 def _flat(labels: dict[str, str]) -> str:

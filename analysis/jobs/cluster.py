@@ -1,6 +1,6 @@
-"""What is different on a Spark cluster: whether its master answers, who must reach whom, waiting for executors.
+"""What a Spark cluster needs beyond a local session: a master that answers, addresses, and executors.
 
-Knows nothing of logs or runs, and is imported before Spark is.
+This module knows nothing of logs or runs, and is imported before Spark.
 """
 
 import os
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 STANDALONE = "spark://"
 KINDS = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|k8s://.+|spark://[^,/]+:[0-9]+(,[^,/]+:[0-9]+)*")
 LOOPBACK = ("localhost", "[::1]")
-ANSWER_S_MAX = 5.0  # of a master to a connection; Spark itself tries for a minute
-EXECUTOR_S_MAX = 120.0  # until the first executor is there; Spark itself waits for ever
+ANSWER_S_MAX = 5.0  # for a connection to the master; Spark itself tries for a minute
+EXECUTOR_S_MAX = 120.0  # for the first executor; Spark itself waits forever
 POLL_S = 0.1
 
 
 def check_master(master: str) -> None:
-    """MasterError if it is no master's address; SparkError if it is a standalone master's and nobody answers there."""
+    """MasterError if the address is invalid; SparkError if no standalone master answers there."""
     if not KINDS.fullmatch(master):
         raise MasterError(
             f"--master: must be spark://HOST:PORT, yarn, k8s://URL or local[N], not {master} (see docs/cluster.md)"
@@ -45,13 +45,13 @@ def check_master(master: str) -> None:
 
 
 def prepare(master: str) -> None:
-    """The environment in which Spark's Java side and its Python workers are started."""
+    """Sets the environment variables with which Spark's Java process and Python workers start."""
     if is_local(master):
         os.environ["PYSPARK_PYTHON"] = sys.executable
-    else:  # workers may have theirs elsewhere
+    else:  # workers may have another Python
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_here(master):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of it, and listens elsewhere
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise Spark warns, and listens on another address
 
 
 def is_local(master: str) -> bool:
@@ -60,17 +60,17 @@ def is_local(master: str) -> bool:
 
 
 def is_here(master: str) -> bool:
-    """Whether all of Spark is on this machine: executors elsewhere must be able to call back."""
+    """Whether all of Spark runs on this machine. Executors elsewhere must be able to connect to the driver."""
     if not master.startswith(STANDALONE):
         return master.startswith("local")
     return all(host in LOOPBACK or host.startswith("127.") for host, _ in _addresses(master))
 
 
 def await_executors(spark: "SparkSession", master: str) -> None:
-    """Return when somebody is there to work; SparkError if the cluster gives us nobody."""
+    """Waits for the first executor; SparkError if the cluster provides none."""
     context = spark.sparkContext._jsc.sc()
     end = time.monotonic() + EXECUTOR_S_MAX
-    while context.getExecutorMemoryStatus().size() < 2:  # the first is the driver itself
+    while context.getExecutorMemoryStatus().size() < 2:  # the driver itself counts as one
         if context.isStopped() or time.monotonic() > end:
             wanted = spark.sparkContext.getConf().get("spark.executor.memory", "1g")
             raise SparkError(
@@ -81,8 +81,8 @@ def await_executors(spark: "SparkSession", master: str) -> None:
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:
-    """Host and port of every master of a standalone cluster; of others there is nothing to try."""
+    """Host and port of every master of a standalone cluster; empty for other kinds of clusters."""
     if not master.startswith(STANDALONE):
         return []
-    pairs = (it.rpartition(":") for it in master.removeprefix(STANDALONE).split(","))
+    pairs = (address.rpartition(":") for address in master.removeprefix(STANDALONE).split(","))
     return [(host, int(port)) for host, _, port in pairs]

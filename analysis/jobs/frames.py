@@ -1,4 +1,4 @@
-"""The log and the small tables beside it as DataFrames, for all runs of a run directory at once."""
+"""The log and small tables about the scenarios as DataFrames, for all runs of a run directory at once."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,10 +19,10 @@ from brokerbed.log.record import CLIENTS
 from brokerbed.scenario import Scenario, class_topic, is_wildcard, matches
 from brokerbed.scenario.units import NS_PER_S
 
-BINS = 128  # per run: moments find their interval by a look at one of these
+BINS = 128  # per run, by which rows are joined with the interval of their time
 DDL = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "string": "string", "bool": "boolean"}
-FEW_RUNS = 4  # each a scan of its own; more would make plans too long
-_STORED_DDL = ", ".join(f"{it.name} {DDL[str(it.type)]}" for it in STORED)
+FEW_RUNS = 4  # each has a scan of its own; more would make plans too long
+_STORED_DDL = ", ".join(f"{field.name} {DDL[str(field.type)]}" for field in STORED)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Frames:
 
     @cached_property
     def _in_few(self) -> DataFrame:
-        """A scan for each run: its broker is in the path of a file, and costs nothing."""
+        """A scan for each run, which takes the broker from the path of the file at no cost."""
         parts = []
         for run in self.finished.runs:
             log = f"file:{_escaped(str((run.folder / 'log').resolve()))}"
@@ -47,10 +47,10 @@ class Frames:
 
     @cached_property
     def _in_many(self) -> DataFrame:
-        """One scan of all: run and broker by a look at the name of the file, row by row."""
+        """One scan of all runs, in which each row finds its run and broker by the name of its file."""
         folders = [f"file:{_escaped(str((run.folder / 'log').resolve()))}" for run in self.finished.runs]
         rows = self.spark.read.schema(_STORED_DDL).option("recursiveFileLookup", "true").parquet(*folders)
-        known = {
+        run_of_file = {
             part.file.resolve(): (run.number, part.broker, bin_ns_of(run))
             for run in self.finished.runs
             for part in run.parts
@@ -58,13 +58,13 @@ class Frames:
         files = []
         for uri in rows.inputFiles():
             path = uri.removeprefix("file://")
-            files.append((f"file:{path}", *known[Path(unquote(path))]))
+            files.append((f"file:{path}", *run_of_file[Path(unquote(path))]))
         table = self.table(files, "file_path string, run int, broker string, bin_ns bigint")
         return rows.select("*", "_metadata.file_path").join(F.broadcast(table), "file_path").drop("file_path")
 
     @cached_property
     def events(self) -> DataFrame:
-        """What brokers logged."""
+        """The rows that brokers logged."""
         return self.logged.where(F.col("broker") != CLIENTS)
 
     @cached_property
@@ -72,22 +72,22 @@ class Frames:
         return self.logged.where(F.col("broker") == CLIENTS)
 
     def table(self, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:
-        """A small table of our own."""
+        """A DataFrame from a few rows."""
         names = [column.split()[0] for column in ddl.split(", ")]
         columns = list(zip(*rows, strict=True)) or [()] * len(names)
         kinds = [_ARROW[column.split()[1]] for column in ddl.split(", ")]
         arrays = [pa.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
         return self.spark.createDataFrame(pa.table(arrays, names=names))
 
-    def intervals(self, found: dict[int, list[Interval]]) -> DataFrame:
-        """As analysis/windows.py made them for each run; a row for each bin that an interval touches."""
+    def intervals(self, intervals: dict[int, list[Interval]]) -> DataFrame:
+        """The intervals of analysis/windows.py, with a row for each bin that an interval overlaps."""
         rows = []
         for run in self.finished.runs:
-            bin_ns, its = bin_ns_of(run), found[run.number]
-            seconds = compared_ns(its) / NS_PER_S / BATCHES
-            for number, it in enumerate(its):
-                bins = range(max(-1, it.begin_ns // bin_ns), max(-1, (it.end_ns - 1) // bin_ns) + 1)
-                limits = number, it.begin_ns, it.end_ns, it.batch, seconds
+            bin_ns, run_intervals = bin_ns_of(run), intervals[run.number]
+            seconds = compared_ns(run_intervals) / NS_PER_S / BATCHES
+            for number, interval in enumerate(run_intervals):
+                bins = range(max(-1, interval.begin_ns // bin_ns), max(-1, (interval.end_ns - 1) // bin_ns) + 1)
+                limits = number, interval.begin_ns, interval.end_ns, interval.batch, seconds
                 rows += [(run.number, run.point, bin_, *limits) for bin_ in bins]
         return self.table(
             rows,
@@ -103,25 +103,25 @@ class Frames:
     def peers(self) -> DataFrame:
         """Every copy of every peer."""
         rows = [
-            (run.number, its, base, copy, comes_and_goes)
+            (run.number, peer_id, base, copy, comes_and_goes)
             for run in self.finished.runs
             for copy in range(run.scenario.copies)
-            for its, base, comes_and_goes in _peers_of(run.scenario, copy)
+            for peer_id, base, comes_and_goes in _peers_of(run.scenario, copy)
         ]
         return self.table(rows, "run int, id string, base string, copy int, comes_and_goes boolean")
 
     @cached_property
     def audiences(self) -> DataFrame:
-        """Who publishes for whom, copy by copy."""
-        found: dict[tuple[int, str], list[str]] = {}
+        """The subscribers of each publisher, copy by copy."""
+        audiences: dict[tuple[int, str], list[str]] = {}
         for number, publisher, subscriber, _ in self._ways():
-            found.setdefault((number, publisher), []).append(subscriber)
-        rows = [(*key, subscribers) for key, subscribers in found.items()]
+            audiences.setdefault((number, publisher), []).append(subscriber)
+        rows = [(*key, subscribers) for key, subscribers in audiences.items()]
         return self.table(rows, "run int, publisher string, subscribers array<string>")
 
     @cached_property
     def hops(self) -> DataFrame:
-        """For each pair the brokers on the way, and whom each gives the message to."""
+        """The brokers on the path of each pair, and to whom each of them forwards the message."""
         rows = []
         for number, publisher, subscriber, path in self._ways():
             following = [f"{here}>{there}" for here, there in pairwise(path)]
@@ -133,29 +133,32 @@ class Frames:
         for run in self.finished.runs:
             scenario = run.scenario
             for publisher, subscriber in scenario.pairs():
-                path = [scenario.tree.names[it] for it in scenario.tree.path(publisher.broker, subscriber.broker)]
+                path = [scenario.tree.names[place] for place in scenario.tree.path(publisher.broker, subscriber.broker)]
                 for copy in range(scenario.copies):
                     ids = scenario.copy_of(publisher, copy).id, scenario.copy_of(subscriber, copy).id
                     yield run.number, *ids, path
 
     @cached_property
     def queues(self) -> DataFrame:
-        """The outputs of brokers at which time is spent: sessions of peers, and links with a service demand."""
+        """The outputs of brokers that take time: sessions of peers, and links with a service demand."""
         rows = []
         for run in self.finished.runs:
             scenario = run.scenario
             for peer in scenario.subscribers:
                 if peer.session_service is not None or peer.on is not None:
                     ids = [scenario.copy_of(peer, copy).id for copy in range(scenario.copies)]
-                    rows += [(run.number, its, "session", peer.id) for its in ids]
+                    rows += [(run.number, client, "session", peer.id) for client in ids]
             if scenario.service.link is not None:
                 for ends in scenario.tree.links:
-                    rows += [(run.number, ">".join(it), "link", ">".join(it)) for it in (ends, ends[::-1])]
+                    rows += [
+                        (run.number, ">".join(direction), "link", ">".join(direction))
+                        for direction in (ends, ends[::-1])
+                    ]
         return self.table(rows, "run int, client string, stage string, at string")
 
     @cached_property
     def inputs(self) -> DataFrame:
-        """The event with which a message is routed at its broker."""
+        """The event at which a broker routes a message."""
         rows = [
             (run.number, "received" if run.scenario.service.broker_in is None else "served")
             for run in self.finished.runs
@@ -164,7 +167,7 @@ class Frames:
 
     @cached_property
     def always(self) -> DataFrame:
-        """Links to which a broker sends everything: upwards, and without stored entries downwards, too."""
+        """The links to which a broker sends everything: to its parent, and without stored entries to its children."""
         rows = []
         for run in self.finished.runs:
             for child, parent in run.scenario.tree.links:
@@ -175,7 +178,7 @@ class Frames:
 
     @cached_property
     def ancestors(self) -> DataFrame:
-        """For each broker the links above it, as the parent's end of each is called; none without stored entries."""
+        """The links above each broker, named from the parent's end; none if the routing stores no entries."""
         rows = []
         for run in self.finished.runs:
             parents = dict(run.scenario.tree.links) if run.scenario.algorithm.stores_entries else {}
@@ -188,29 +191,30 @@ class Frames:
 
     @cached_property
     def sends_each(self) -> DataFrame:
-        """Whether equal filters of several subscribers have an entry each."""
+        """Whether several subscribers with equal filters have an entry each."""
         rows = [(run.number, run.scenario.algorithm.sends_each_subscription) for run in self.finished.runs]
         return self.table(rows, "run int, sends_each boolean")
 
     @cached_property
     def wildcards(self) -> DataFrame | None:
-        """Filters with wildcards, and the topics of the experiment that each matches; None if there are none."""
+        """Wildcard filters and the topics of the experiment that each matches; None if there are no such filters."""
         rows: dict[tuple[int, str], list[str]] = {}
         for run in self.finished.runs:
             scenario = run.scenario
-            if not any(is_wildcard(peer.topic) for peer in scenario.subscribers):
+            copies = range(scenario.copies)
+            filters = [scenario.copy_of(peer, copy).topic for peer in scenario.subscribers for copy in copies]
+            wildcards = [pattern for pattern in (*filters, *scenario.filters_of_parts) if is_wildcard(pattern)]
+            if not wildcards:
                 continue
             topics = [class_topic(number) for number in range(scenario.classes)]
-            copies = range(scenario.copies)
             topics += [scenario.copy_of(peer, copy).topic for peer in scenario.publishers for copy in copies]
-            for peer in scenario.subscribers:
-                for its in (scenario.copy_of(peer, copy).topic for copy in copies):
-                    if is_wildcard(its):
-                        rows[run.number, its] = [topic for topic in dict.fromkeys(topics) if matches(its, topic)]
+            topics += scenario.topics_of_parts
+            for wildcard in wildcards:
+                rows[run.number, wildcard] = [topic for topic in dict.fromkeys(topics) if matches(wildcard, topic)]
         if not rows:
             return None
-        found = [(*key, topics) for key, topics in rows.items()]
-        return self.table(found, "run int, filter string, topics array<string>")
+        matched = [(*key, topics) for key, topics in rows.items()]
+        return self.table(matched, "run int, filter string, topics array<string>")
 
 
 _ARROW = {
@@ -228,10 +232,16 @@ def bin_ns_of(run: Run) -> int:
 
 
 def _peers_of(scenario: Scenario, copy: int) -> list[tuple[str, str, bool]]:
-    publishers = [(scenario.copy_of(it, copy).id, it.id, it.on is not None) for it in scenario.publishers]
-    return publishers + [(scenario.copy_of(it, copy).id, it.id, it.on is not None) for it in scenario.subscribers]
+    publishers = [
+        (scenario.copy_of(publisher, copy).id, publisher.id, publisher.on is not None)
+        for publisher in scenario.publishers
+    ]
+    return publishers + [
+        (scenario.copy_of(subscriber, copy).id, subscriber.id, subscriber.on is not None)
+        for subscriber in scenario.subscribers
+    ]
 
 
 def _escaped(path: str) -> str:
-    """Spark takes paths for patterns."""
+    """The path with wildcard characters escaped, as Spark takes paths for patterns."""
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", path)

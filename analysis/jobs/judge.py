@@ -1,4 +1,4 @@
-"""The judging job: the invariants of all runs of a directory."""
+"""The judging job: checks the invariants of all runs of a directory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,10 +9,11 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from brokerbed.analysis import checks
-from brokerbed.analysis.jobs.measure import Facts
+from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.transforms import balance, entries, order
+from brokerbed.scenario.faults.registry import FAULTS
 
-OFFENDERS_MAX = 5  # told of each invariant
+OFFENDERS_MAX = 5  # violations of each invariant that are described
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +28,16 @@ class Invariant:
         return self.broken == 0
 
     def as_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"name": self.name, "holds": self.holds, "checked": self.checked}
+        entry: dict[str, Any] = {"name": self.name, "holds": self.holds, "checked": self.checked}
         if not self.holds:
-            told |= {"broken": self.broken, "offenders": list(self.offenders)}
-        return told
+            entry |= {"broken": self.broken, "offenders": list(self.offenders)}
+        return entry
 
 
 def judge(facts: Facts) -> dict[int, list[Invariant]]:
-    """All invariants of each point; several runs of a point are judged together."""
+    """Checks all invariants of each point; the runs of a point are judged together."""
     judged = reduce(DataFrame.unionByName, _judged(facts))
-    sums = {(run, name): (checked, broken) for run, name, checked, broken in checks.added_up(judged).collect()}
+    sums = {(run, name): (checked, broken) for run, name, checked, broken in checks.totals(judged).collect()}
     offenders: dict[tuple[int, str], list[str]] = {}
     if any(broken for _, broken in sums.values()):
         first = Window.partitionBy("run", "name").orderBy("moment", "text")
@@ -71,18 +72,18 @@ def _by_point(
 
 def _judged(facts: Facts) -> Iterator[DataFrame]:
     frames, events = facts.frames, facts.frames.events
-    if any(it.publishers for it in facts.scenarios):
+    if any(scenario.publishers for scenario in facts.scenarios):
         yield from checks.messages_lost(facts.due, facts.fates)
         yield checks.order_and_once(order.out_of_order(facts.passed))
-    if any(it.publications.qos > 0 for it in facts.scenarios):
+    if any(scenario.publications.qos > 0 for scenario in facts.scenarios):
         identified = events.where(F.col("event") == "identified").select(
             "run", F.col("client").alias("publisher"), F.col("number").cast("long")
         )
         yield checks.never_entered(facts.passed, identified, frames.peers)
     moved = balance.movements(events, frames.inputs, facts.lives)
     last = facts.lives.groupBy("run", "broker").agg(F.max("life").alias("last_life"))
-    found = entries.final_entries(moved, last)
-    yield checks.tables(entries.wrong_entries(found, frames.ancestors, frames.sends_each))
+    final = entries.final_entries(moved, last)
+    yield checks.tables(entries.wrong_entries(final, frames.ancestors, frames.sends_each))
     spread = moved if frames.wildcards is None else balance.with_wildcards(moved, frames.wildcards)
     yield checks.routed(balance.episodes(balance.to_subscribers(spread, frames.always)))
     counts = balance.per_client(events, frames.inputs).persist()
@@ -91,25 +92,25 @@ def _judged(facts: Facts) -> Iterator[DataFrame]:
 
 
 def _struck(facts: Facts) -> DataFrame:
-    """The directions of links on which a fault may have taken what was under way."""
+    """The directions of links on which a fault may have lost messages in transit."""
     rows = []
     for run in facts.frames.finished.runs:
-        hit = {it.what for it in facts.struck if it.run == run.number}
+        hit = {fault.what for fault in facts.struck if fault.run == run.number}
         for ends in run.scenario.tree.links:
-            ways = ends, ends[::-1]
-            causes = {f"{verb} {end}" for verb in ("crash", "pause") for end in ends}
-            causes |= {f"cut {sign.join(it)}" for sign in "->" for it in ways}
+            directions = ends, ends[::-1]
+            kinds = FAULTS.all.values()
+            causes = {f"{kind.name} {text}" for kind in kinds for text in kind.target.texts_near_link(ends)}
             if hit & causes:
-                rows += [(run.number, ">".join(it), True) for it in ways]
+                rows += [(run.number, ">".join(direction), True) for direction in directions]
     return facts.frames.table(rows, "run int, link string, is_struck boolean")
 
 
 def _faults(facts: Facts) -> dict[int, tuple[int, list[str]]]:
-    """Per run: how many faults struck, and what was not confirmed."""
-    found: dict[int, tuple[int, list[str]]] = {}
+    """The number of faults of each run, and which of them were not confirmed."""
+    judged: dict[int, tuple[int, list[str]]] = {}
     for run in facts.frames.finished.runs:
-        its = [it for it in facts.struck if it.run == run.number]
-        wrong = [f"{it.what}: no effect was seen" for it in its if not it.has_effect]
-        wrong += [f"{it.what}: it was not seen to be over" for it in its if it.confirmed_ns is None]
-        found[run.number] = len(its), wrong
-    return found
+        struck = [fault for fault in facts.struck if fault.run == run.number]
+        wrong = [f"{fault.what}: no effect was seen" for fault in struck if not fault.has_effect]
+        wrong += [f"{fault.what}: it was not seen to be over" for fault in struck if fault.confirmed_ns is None]
+        judged[run.number] = len(struck), wrong
+    return judged

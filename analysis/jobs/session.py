@@ -1,4 +1,4 @@
-"""The Spark session: the only place that starts one. Its chatter goes to a file that nobody sees unless it fails."""
+"""The Spark session; no other module starts one. Its output is hidden unless Spark fails."""
 
 import logging
 import os
@@ -27,18 +27,18 @@ DRIVER_MEMORY = "2g"  # of the Java heap; sorts and joins that do not fit spill 
 ROWS_PER_PARTITION = 1_000_000
 PARTITIONS_MIN, PARTITIONS_MAX = 4, 2000
 TRACEBACK = "Traceback (most recent call last):"
-WORDS_SHOWN = 300  # of what Spark said before it failed
-SMALL_ROWS = 15_000_000  # up to here Java's best compiler and collector cost more than they give
-TASKS_S = 2.0  # between two questions how many tasks are done
-Progress = Callable[[float, str], None]  # told the part that is done, and what is running
-ARCHIVE = Path(sys.prefix) / f"spark-{pyspark.__version__}.jsa"  # Spark's classes as Java has them in memory
+WORDS_SHOWN = 300  # characters of Spark's error message
+SMALL_ROWS = 15_000_000  # below, the simpler compiler and garbage collector of Java are faster
+TASKS_S = 2.0  # how often the number of completed tasks is polled
+Progress = Callable[[float, str], None]  # called with the share of the work that is done, and the running steps
+ARCHIVE = Path(sys.prefix) / f"spark-{pyspark.__version__}.jsa"  # Spark's classes as a memory image of Java
 
 
 @contextmanager
 def session(
     master: str | None, rows: int, verbose: bool = False, archive: Path | None = None
 ) -> Iterator[SparkSession]:
-    """A session for logs of about so many rows; ended on leaving. With `archive` its classes are kept there."""
+    """A session for logs with about this many rows. With `archive`, Java saves its loaded classes there."""
     java = need_java()
     os.environ["JAVA_HOME"] = str(java.executable.resolve().parents[1])
     master = master or LOCAL
@@ -51,14 +51,14 @@ def session(
         "spark.app.name": "brokerbed",
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.ui.enabled": "false",
-        "spark.ui.retainedJobs": "10",  # what only a page would show fills the heap with plans
+        "spark.ui.retainedJobs": "10",  # these are for a page that is switched off, and fill the heap
         "spark.ui.retainedStages": "10",
         "spark.ui.retainedTasks": "100",
         "spark.sql.ui.retainedExecutions": "1",
         "spark.driver.extraJavaOptions": _java_options(rows, archive),
         "spark.ui.showConsoleProgress": "false",
-        "spark.speculation": "false",  # two tasks for one run would write into one folder
-        "spark.buffer.pageSize": "4m",  # every sort and window has one at least: ten of Spark's 32 MB are too many
+        "spark.speculation": "false",  # two tasks for one run would write to the same folder
+        "spark.buffer.pageSize": "4m",  # each sort and window needs one, and ten of the default 32 MB are too much
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.session.timeZone": "UTC",
@@ -68,14 +68,14 @@ def session(
     }
     for key, value in options.items():
         builder = builder.config(key, value)
-    with tempfile.TemporaryFile("w+") as said, _own_interrupts():
-        with _stderr_to(said, not verbose):
+    with tempfile.TemporaryFile("w+") as output, _own_interrupts():
+        with _stderr_to(output, not verbose):
             try:
                 spark = builder.getOrCreate()
-            except Exception as error:  # noqa: BLE001  # whatever the Java side has to say
-                raise SparkError(f"Spark does not start on {master}: {_reason(error, said)}") from None
+            except Exception as error:  # noqa: BLE001  # the Java side raises errors of many types
+                raise SparkError(f"Spark does not start on {master}: {_reason(error, output)}") from None
         if current_thread() is main_thread():
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own trips over what it interrupts
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's handler fails when it interrupts a call
         spark.sparkContext.setLogLevel("WARN" if verbose else "OFF")
         try:
             if not is_local(master):
@@ -86,18 +86,18 @@ def session(
                 raise ending from None
             if isinstance(error, Py4JNetworkError | ConnectionError) or _is_dead(spark):
                 raise SparkError(
-                    "Spark's Java has died amidst the analysis, most likely for want of memory (-v shows what it said)"
+                    "Spark's Java process died during the analysis, probably for lack of memory (-v shows its output)"
                 ) from error
             raise SparkError(f"Spark failed: {_cause(str(error))}") from error
         finally:
             with suppress(Py4JError, OSError), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # if Java is no more there is nothing to stop
+                warnings.simplefilter("ignore")  # if Java has died, there is nothing to stop
                 spark.stop()
 
 
 @contextmanager
 def with_tasks(spark: SparkSession, progress: Progress) -> Iterator[Progress]:
-    """Passes progress on, and adds from time to time how many tasks of the stages that Spark works on are done."""
+    """Passes progress on, and regularly adds how many tasks of the active stages are done."""
     last, is_over = (0.0, ""), Event()
 
     def report(part: float, step: str) -> None:
@@ -108,10 +108,12 @@ def with_tasks(spark: SparkSession, progress: Progress) -> Iterator[Progress]:
     def watch() -> None:
         tracker = spark.sparkContext.statusTracker()
         while not is_over.wait(TASKS_S):
-            with suppress(Py4JError, OSError):  # who asked for the work hears that Java has died
-                stages = [it for it in map(tracker.getStageInfo, tracker.getActiveStageIds()) if it is not None]
+            with suppress(Py4JError, OSError):  # the thread that started the work reports that Java has died
+                stages = [
+                    stage for stage in map(tracker.getStageInfo, tracker.getActiveStageIds()) if stage is not None
+                ]
                 part, step = last
-                done, total = sum(it.numCompletedTasks for it in stages), sum(it.numTasks for it in stages)
+                done, total = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
                 progress(part, f"{step} ({done} of {total} Spark tasks)" if total else step)
 
     watcher = Thread(target=watch, name="Spark tasks", daemon=True)
@@ -120,11 +122,11 @@ def with_tasks(spark: SparkSession, progress: Progress) -> Iterator[Progress]:
         yield report
     finally:
         is_over.set()
-        watcher.join(TASKS_S)  # Java may not answer any more
+        watcher.join(TASKS_S)  # Java may no longer answer
 
 
 def ended_by(error: BaseException) -> BaseException | None:
-    """Ctrl-C or a signal, after which what was still asked of Java failed."""
+    """The interrupt (Ctrl-C or a signal) because of which calls to Java failed, if there was one."""
     while (before := error.__context__) is not None:
         if not isinstance(before, Exception):
             return before
@@ -133,16 +135,16 @@ def ended_by(error: BaseException) -> BaseException | None:
 
 
 def _is_dead(spark: SparkSession) -> bool:
-    """What is asked of a Java that is no more fails in many ways."""
+    """Whether the Java process has ended; calls to it then fail in many ways."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
 
 
 def _java_options(rows: int, archive: Path | None) -> str:
-    options = ["-Xlog:disable", "-Xlog:all=off"]  # an archive that does not fit is passed over in silence
+    options = ["-Xlog:disable", "-Xlog:all=off"]  # so that an archive of another version is ignored silently
     if rows <= SMALL_ROWS:
         options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-        options += ["-XX:ReservedCodeCacheSize=240m"]  # with one compiler it has 48: several analyses fill that
+        options += ["-XX:ReservedCodeCacheSize=240m"]  # the default of 48 MB is too small for several analyses
     if archive is not None:
         options.append(f"-XX:ArchiveClassesAtExit={archive}")
     elif ARCHIVE.exists():
@@ -152,7 +154,7 @@ def _java_options(rows: int, archive: Path | None) -> str:
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Ctrl-C is what it was before, also while Spark works; the bridge to Java does not tell of it."""
+    """Restores the handler of Ctrl-C afterwards, and keeps the bridge to Java from logging interrupted calls."""
     handler = signal.getsignal(signal.SIGINT)
     logging.disable(logging.ERROR)
     try:
@@ -165,7 +167,7 @@ def _own_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _stderr_to(file: IO[str], wanted: bool) -> Iterator[None]:
-    """Also of programs that are started meanwhile, for as long as they live. What we print is seen all the same."""
+    """Redirects stderr to a file, also for programs started meanwhile. What Python itself prints stays visible."""
     if not wanted:
         yield
         return
@@ -186,13 +188,13 @@ def _stderr_to(file: IO[str], wanted: bool) -> Iterator[None]:
 def _is_file_2(stream: IO[str]) -> bool:
     try:
         return stream.fileno() == 2
-    except (OSError, AttributeError):  # it is captured
+    except (OSError, AttributeError):  # a test captures the stream
         return False
 
 
-def _reason(error: Exception, said: IO[str]) -> str:
-    said.seek(0)
-    text = said.read()
+def _reason(error: Exception, output: IO[str]) -> str:
+    output.seek(0)
+    text = output.read()
     if logged := re.search(r" ERROR \S+: (.+)", text):
         return logged[1][:WORDS_SHOWN]
     lines = [line for line in text.splitlines() if "rror" in line or "xception" in line]
@@ -200,9 +202,9 @@ def _reason(error: Exception, said: IO[str]) -> str:
 
 
 def _cause(text: str) -> str:
-    """Of an error of a Python worker its last line, of others the first."""
-    _, found, trace = text.rpartition(TRACEBACK)
-    if not found:
+    """The last line of an error of a Python worker, or the first line of any other error."""
+    _, has_trace, trace = text.rpartition(TRACEBACK)
+    if not has_trace:
         return _first_line(text)
     lines = trace.partition("\n\tat ")[0].strip().splitlines()
     return lines[-1][:WORDS_SHOWN] if lines else _first_line(text)

@@ -1,4 +1,4 @@
-"""Work spread over a Spark cluster: one task per item."""
+"""Distributes work over a Spark cluster, one task per item."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -10,5 +10,5 @@ Result = TypeVar("Result")
 
 
 def spread(spark: SparkSession, items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
-    """`work` must be importable on the workers, and finds its files on storage that all machines share."""
+    """Returns `work` of each item. It must be importable on the workers, and its files must be on shared storage."""
     return spark.sparkContext.parallelize(list(items), len(items)).map(work).collect()

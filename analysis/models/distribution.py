@@ -1,14 +1,14 @@
-"""How the times in queues are distributed, where that is known: the share of messages that take longer than t.
+"""The distribution of the time in queues, where it is known: the share of messages that take longer than t.
 
-The time in one queue is known by its Laplace transform. Without OFF periods it is that of Pollaczek and Khinchine. With
+The time in one queue is given by its Laplace transform, without OFF periods by that of Pollaczek and Khinchine. With
 exponential ON periods (rate a) and any OFF law (transform O) the work found by an arrival during ON is that of an M/G/1
-queue to which every OFF period adds the work that arrived in it; an arrival during OFF finds in addition what came in
-the age of the period and waits for its rest. Service of x takes x and the OFF periods within it, exp(-x (s + a (1 -
-O(s)))). Its mean is `Centre.response_s`, which a test says.
+queue to which every OFF period adds the work that arrived in it; an arrival during OFF also finds the work that arrived
+since the period began, and waits for the rest of the period. Service of x takes x and the OFF periods within it,
+exp(-x (s + a (1 - O(s)))). The mean is `Centre.response_s`; a test compares them.
 
-The times in the queues of a way are added as if they were independent and every queue had Poisson arrivals. That is
-exact for queues with exponential service one behind the other (Burke, Reich), and the assumption of the predicted mean
-elsewhere; behind an ON/OFF queue messages come in bursts, and the truth lies above. Transforms are inverted by the
+The times in the queues of a path are added as if they were independent and every queue had Poisson arrivals. That is
+exact for queues with exponential service in tandem (Burke, Reich). Elsewhere it is an assumption, as for the predicted
+mean; behind an ON/OFF queue messages arrive in bursts, and take longer than predicted. Transforms are inverted by the
 method EULER of Abate and Whitt (1995). Pure.
 """
 
@@ -25,12 +25,12 @@ from brokerbed.scenario.topology import Floats
 Complexes = NDArray[np.complex128]
 Transform = Callable[[Complexes], Complexes]
 DISCRETISATION = 18.4  # A of Abate and Whitt: an error of exp(-A) = 1e-8
-TERMS, AVERAGED = 40, 11  # of the series, and of its partial sums
+TERMS, AVERAGED = 40, 11  # the number of terms of the series, and of partial sums that are averaged
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The time in one queue: `least_s`, and what is beyond it by its transform."""
+    """The time in one queue: its minimum `least_s`, and the transform of the time beyond it."""
 
     least_s: float
     beyond: Transform
@@ -39,7 +39,7 @@ class Times:
 def times_of(
     centre: Centre, rate: float, demand: tuple[str, float] | None, off: tuple[str, float] | None
 ) -> Times | None:
-    """Of a stable queue, given the names and means of its laws; None where a law has no transform in closed form."""
+    """The time in a stable queue, given names and means of its laws; None if a law has no transform in closed form."""
     service, outage = _transform(demand), _transform(off)
     if service is None or outage is None:
         return None
@@ -53,18 +53,18 @@ def times_of(
         arriving = rate * (1 - served)
         free = stretched - arriving - (1 - outage(arriving)) / centre.on_s
         own = np.exp(-least_s * (stretched - s)) if is_constant else served
-        found: Complexes = idle * stretched / free * own
+        transform: Complexes = idle * stretched / free * own
         if centre.off_s == 0:
-            return found
+            return transform
         rest = (outage(arriving) - outage(s)) / ((s - arriving) * centre.off_s)
-        found *= centre.availability + (1 - centre.availability) * rest
-        return found
+        transform *= centre.availability + (1 - centre.availability) * rest
+        return transform
 
     return Times(least_s, beyond)
 
 
 def _transform(law: tuple[str, float] | None) -> Transform | None:
-    """E exp(-s X); without a law X is 0."""
+    """The transform E exp(-s X) of a law; without a law X is 0."""
     name, mean = law or ("deterministic", 0.0)
     match name:
         case "exponential":
@@ -77,13 +77,13 @@ def _transform(law: tuple[str, float] | None) -> Transform | None:
 
 
 def _uniform(s: Complexes) -> Complexes:
-    """From 0 to 1."""
+    """The transform of the uniform distribution from 0 to 1."""
     return np.where(s == 0, 1, -np.expm1(-s) / np.where(s == 0, 1, s))
 
 
 def share_longer(queues: Sequence[Times], constant_s: float, times_s: Floats) -> Floats:
-    """Of messages that pass the queues and are delayed by `constant_s` besides: the share that takes longer."""
-    least_s = constant_s + sum(it.least_s for it in queues)
+    """The share of messages that take longer than each time to pass the queues and a constant delay."""
+    least_s = constant_s + sum(queue.least_s for queue in queues)
     later = times_s > least_s
     shares = np.ones(len(times_s))
     if later.any():
@@ -96,11 +96,11 @@ def _inverted(queues: Sequence[Times], times_s: Floats) -> Floats:
     nodes: Complexes = np.array([DISCRETISATION + 2j * np.pi * at for at in range(count + 1)], dtype=np.complex128)
     s: Complexes = nodes / (2 * times_s[:, np.newaxis])
     whole: Complexes = np.ones(s.shape, dtype=np.complex128)
-    for it in queues:
-        whole = whole * it.beyond(s)
+    for queue in queues:
+        whole = whole * queue.beyond(s)
     terms = np.real((1 - whole) / s) * (-1.0) ** np.arange(count + 1)
     terms[:, 0] /= 2
     partial = np.cumsum(terms, axis=1)[:, TERMS:]
     weights = np.array([comb(AVERAGED, at) for at in range(AVERAGED + 1)]) / 2**AVERAGED
-    found: Floats = np.exp(DISCRETISATION / 2) / times_s * (partial @ weights)
-    return np.clip(found, 0.0, 1.0)
+    shares: Floats = np.exp(DISCRETISATION / 2) / times_s * (partial @ weights)
+    return np.clip(shares, 0.0, 1.0)

@@ -4,8 +4,8 @@ Paper: Mühl, Schröter, Parzyjegl, Kounev, Richling, "Stochastic Analysis of Hi
 Euro-Par 2009. Equation numbers below are the paper's. Refresh after Jaeger and Mühl, MASCOTS 2005.
 
 Assumptions: per broker and class, subscriptions arrive in a Poisson stream and stay for independent lifetimes of any
-law (only the mean matters: M/G/infinity); everything is independent of everything else; the network is in equilibrium
-and takes no time. Subscriptions that never end are allowed (the broker then wants the class with certainty).
+law (only the mean matters: M/G/infinity); all arrivals and lifetimes are independent; the network is in equilibrium and
+has no delays. Subscriptions that never end are allowed (the broker then wants the class with certainty).
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ from brokerbed.scenario.topology import Floats, Tree
 
 @dataclass(frozen=True)
 class Classes:
-    """Filter classes as columns; a column stands for `multiplicity` classes that are exactly alike.
+    """Filter classes as columns; a column stands for `multiplicity` identical classes.
 
-    Every array but `multiplicity` is indexed [broker, column], brokers in the order of the tree.
+    All arrays except `multiplicity` have the dimensions broker, in the order of the tree, and column.
     """
 
     multiplicity: Floats
@@ -50,7 +50,13 @@ class Traffic:
         return Traffic(*(getattr(self, field.name) * factor for field in fields(self)))
 
 
-Model = Callable[[Tree, Classes, float | None], Traffic]
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model of a routing algorithm."""
+
+    name: str  # of the algorithm
+    summary: str  # one line of documentation: whose model it is
+    traffic: Callable[[Tree, Classes, float | None], Traffic]  # the last argument: seconds between refreshes
 
 
 def no_traffic(tree: Tree) -> Traffic:
@@ -59,35 +65,35 @@ def no_traffic(tree: Tree) -> Traffic:
 
 def identity(tree: Tree, classes: Classes, refresh_s: float | None) -> Traffic:
     """A subscription travels up a link only if its class is new there (eq. 1 to 10)."""
-    below = _Below(tree, classes)
-    remote_entries = below.wanted
-    control = 2 * below.arrival_rate * below.unwanted  # eq. 9
+    subtrees = _Subtrees(tree, classes)
+    remote_entries = subtrees.wanted
+    control = 2 * subtrees.arrival_rate * subtrees.unwanted  # eq. 9
     if refresh_s is not None:
         control = control + remote_entries / refresh_s
-    return below.traffic(remote_entries, control)
+    return subtrees.traffic(remote_entries, control)
 
 
 def simple(tree: Tree, classes: Classes, refresh_s: float | None) -> Traffic:
     """Every subscription travels to the root and is stored on the way; notifications as with identity (eq. 14)."""
-    below = _Below(tree, classes)
-    remote_entries = below.local_entries
-    control = 2 * below.arrival_rate
+    subtrees = _Subtrees(tree, classes)
+    remote_entries = subtrees.local_entries
+    control = 2 * subtrees.arrival_rate
     if refresh_s is not None:
         control = control + remote_entries / refresh_s
-    return below.traffic(remote_entries, control)
+    return subtrees.traffic(remote_entries, control)
 
 
 def flooding(tree: Tree, classes: Classes, refresh_s: float | None) -> Traffic:
     """Every notification crosses every link once; nothing is stored, nothing is refreshed (eq. 11)."""
     del refresh_s
-    below = _Below(tree, classes)
-    nothing = np.zeros_like(below.arrival_rate)
-    everything = np.ones_like(below.arrival_rate)
-    return below.traffic(nothing, nothing, passed_down=everything, unwanted=nothing)
+    subtrees = _Subtrees(tree, classes)
+    nothing = np.zeros_like(subtrees.arrival_rate)
+    everything = np.ones_like(subtrees.arrival_rate)
+    return subtrees.traffic(nothing, nothing, passed_down=everything, unwanted=nothing)
 
 
-class _Below:
-    """What stands below each link: sums and products over subtrees, all in one walk over the tree."""
+class _Subtrees:
+    """Sums and products over the subtree below each link, computed in one pass over the tree."""
 
     def __init__(self, tree: Tree, classes: Classes) -> None:
         certain = np.where(classes.permanent > 0, np.inf, 0.0)
@@ -100,7 +106,7 @@ class _Below:
         self._locals = locals_
         self.unwanted = np.exp(-sums[0])  # P0: no entry for this class below, eq. 3
         self.wanted = -np.expm1(-sums[0])
-        self._reached = -np.expm1(-sums[1])  # some entry that matches it
+        self._reached = -np.expm1(-sums[1])  # the probability of an entry below that matches it
         self._unreached = np.exp(-sums[1])
         self.arrival_rate = sums[2]  # eq. 8
         self.local_entries = sums[3]
@@ -109,7 +115,7 @@ class _Below:
     def traffic(
         self, remote_entries: Floats, control: Floats, passed_down: Floats | None = None, unwanted: Floats | None = None
     ) -> Traffic:
-        """Notifications climb to the root and go down where they are wanted, never back where they came from."""
+        """Notifications go up to the root, and down where they are wanted, but never back to where they came from."""
         passed_down = self._reached if passed_down is None else passed_down
         unwanted = self._unreached if unwanted is None else unwanted
         down = (self._published[0] - self._published) * passed_down  # 0 at the root: everything is published below it
@@ -124,7 +130,12 @@ class _Below:
         )
 
     def _per_link(self, values: Floats) -> Floats:
-        """Summed over classes; the root has no link."""
+        """The sum over classes for each link; the root has no link."""
         sums: Floats = values @ self._multiplicity
         sums[0] = 0.0
         return sums
+
+
+FLOODING = Model("flooding", "Every notification crosses every link (Mühl et al. 2009).", flooding)
+SIMPLE = Model("simple", "Every subscription is stored on its way to the root (Mühl et al. 2009).", simple)
+IDENTITY = Model("identity", "Equal filters are passed on once (Mühl et al. 2009).", identity)

@@ -1,12 +1,12 @@
-"""Mean times in queues whose server goes away and comes back: the ON/OFF queueing centre, M/M/1 and M/G/1.
+"""Mean times in queues with an intermittent server: the ON/OFF queueing centre, M/M/1 and M/G/1.
 
 Paper: Bouloukakis, Georgantas, Kattepur, Issarny, "Timeliness Evaluation of Intermittent Mobile Connectivity over
 Pub/Sub Systems", ICPE 2017; its equation 5 is the exponential case of `response_s`. General service and OFF laws: the
 M/G/1 queue with breakdowns and preemptive resume; without OFF periods it is the formula of Pollaczek and Khinchine.
 
 Assumptions: Poisson arrivals, first come first served, exponential ON periods, service interrupted at OFF and resumed
-where it stopped, independent times. In a tandem the output of one centre is taken for Poisson arrivals at the next;
-behind an ON/OFF centre it comes in bursts, so the truth lies above the prediction there.
+where it stopped, independent times. In a tandem the output of one centre is assumed to be a Poisson process; behind an
+ON/OFF centre messages arrive in bursts, so the true mean is larger than predicted there.
 """
 
 from dataclasses import dataclass
@@ -39,13 +39,13 @@ class Centre:
 
     @property
     def _residual_off_s(self) -> float:
-        """Mean time until the server is there, as an arrival finds it: P(OFF) times the residual OFF period."""
+        """The mean time that an arrival waits for the server: P(OFF) times the residual OFF period."""
         if self.off_s == 0:
             return 0.0
         return self.off_s / (self.on_s + self.off_s) * self.off_second_moment_s2 / (2 * self.off_s)
 
     def utilisation(self, rate: Number) -> Number:
-        """Stable if and only if below 1."""
+        """The share of ON time that the server is busy; the queue is stable if it is below 1."""
         return rate * self.demand_s * self._stretch
 
     def response_s(self, rate: Number) -> Floats:

@@ -1,4 +1,4 @@
-"""report.html: one file about one run directory, that opens without a network."""
+"""report.html: one self-contained file about one run directory."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ FILE = "report.html"
 
 
 def write(folder: Path) -> Path:
-    """From what the analysis left in the run directory; RunError if that cannot be read."""
+    """Writes the report from the results of the analysis; RunError if they cannot be read."""
     file = folder / FILE
     new = folder / f"{FILE}.new"
     new.write_text(page(read(folder)), encoding="utf-8")

@@ -1,18 +1,18 @@
-"""One chart: axes, predicted curves, measured points with their intervals. It knows nothing of brokers. Pure."""
+"""A chart with axes, predicted curves, and measured points with intervals. It knows nothing of brokers. Pure."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
-from brokerbed.analysis.report.fitting import LETTER_PX, apart, fitting, shortened
+from brokerbed.analysis.report.fitting import LETTER_PX, fitting, shortened, without_overlaps
 from brokerbed.analysis.report.markup import Html, joined, short, tag
 from brokerbed.analysis.report.scales import Scale, on_axis, scale
 
 WIDTH, HEIGHT = 570.0, 350.0
 LEFT, RIGHT, TOP, BOTTOM = 84.0, 34.0, 14.0, 48.0
-STYLES = 7  # colours, each with a mark and a dash of its own
-SIZE = 4.2  # of a mark
+STYLES = 7  # colours, each with its own marker and dash pattern
+SIZE = 4.2  # of a marker
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Dot:
     low: float | None
     high: float | None
     title: str
-    is_off: bool = False  # it differs from its curve
+    is_off: bool = False  # the measurement differs from the prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Chart:
     curves: Sequence[Curve]
     x_log: bool = False
     y_log: bool = False
-    x_names: Sequence[str] = ()  # where x is no quantity: the name of 0, 1, 2, ...
+    x_names: Sequence[str] = ()  # if x is not a quantity: the names of 0, 1, 2, ...
     note: str = field(default="")
 
 
@@ -57,14 +57,14 @@ def _picture(chart: Chart, width: float) -> Html:
     x, y = _scales(chart, width)
     return tag(
         "svg", tag("title", f"{chart.title}: {chart.y_title} against {chart.x_title}"),
-        *_grid(chart, x, y), *(part for it in chart.curves for part in _curve(it, x, y)),
+        *_grid(chart, x, y), *(part for curve in chart.curves for part in _curve(curve, x, y)),
         viewBox=f"0 0 {width:g} {HEIGHT:g}", role="img", class_="chart",
     )  # fmt: skip
 
 
 def _scales(chart: Chart, width: float) -> tuple[Scale, Scale]:
-    xs = [x for it in chart.curves for x in (*(x for x, _ in it.line), *(dot.x for dot in it.dots))]
-    ys = [y for it in chart.curves for y in (*(y for _, y in it.line), *_reach(it.dots))]
+    xs = [x for curve in chart.curves for x in (*(x for x, _ in curve.line), *(dot.x for dot in curve.dots))]
+    ys = [y for curve in chart.curves for y in (*(y for _, y in curve.line), *_reach(curve.dots))]
     if chart.x_names:
         x = Scale(-0.5, len(chart.x_names) - 0.5, LEFT, width - RIGHT)
     else:
@@ -73,7 +73,7 @@ def _scales(chart: Chart, width: float) -> tuple[Scale, Scale]:
 
 
 def _reach(dots: Sequence[Dot]) -> list[float]:
-    """Intervals that reach below zero are cut there, unless measurements do, too."""
+    """The values that the axis must show. Intervals may extend below it, measurements may not."""
     return [y for dot in dots for y in (dot.y, dot.high) if y is not None]
 
 
@@ -84,8 +84,8 @@ def _grid(chart: Chart, x: Scale, y: Scale) -> list[Html]:
         at = y(value)
         parts.append(tag("line", x1=left, x2=right, y1=at, y2=at, class_="grid"))
         parts.append(tag("text", on_axis(value), x=left - 8, y=at + 4, class_="tick end"))
-    named = list(enumerate(chart.x_names)) if chart.x_names else [(it, on_axis(it)) for it in x.ticks()]
-    for at, name in apart([(x(value), name) for value, name in named]):
+    named = list(enumerate(chart.x_names)) if chart.x_names else [(value, on_axis(value)) for value in x.ticks()]
+    for at, name in without_overlaps([(x(value), name) for value, name in named]):
         parts.append(tag("line", x1=at, x2=at, y1=base, y2=base + 5, class_="axis"))
         parts.append(tag("text", name, x=at, y=base + 19, class_="tick mid"))
     parts.append(tag("line", x1=left, x2=right, y1=base, y2=base, class_="axis"))
@@ -93,35 +93,35 @@ def _grid(chart: Chart, x: Scale, y: Scale) -> list[Html]:
     middle = min((left + right) / 2, right + RIGHT - len(x_title) * LETTER_PX / 2)
     parts.append(tag("text", *_words(x_title), x=middle, y=HEIGHT - 8, class_="name mid"))
     middle = (TOP + base) / 2
-    turned = f"rotate(-90 14 {short(middle)})"
-    parts.append(tag("text", *_words(chart.y_title), x=14.0, y=middle, transform=turned, class_="name mid"))
+    rotation = f"rotate(-90 14 {short(middle)})"
+    parts.append(tag("text", *_words(chart.y_title), x=14.0, y=middle, transform=rotation, class_="name mid"))
     return parts
 
 
 def _words(text: str) -> list[Html]:
-    """What stands after an underscore is an index: N_s."""
+    """Text in which an underscore starts a subscript, as in N_s."""
     parts = re.split(r"_(\w+)", text)
     return [
-        tag("tspan", it, dy=3.0, font_size="75%") if place % 2 else tag("tspan", it, dy=-3.0 if place else None)
-        for place, it in enumerate(parts)
+        tag("tspan", part, dy=3.0, font_size="75%") if place % 2 else tag("tspan", part, dy=-3.0 if place else None)
+        for place, part in enumerate(parts)
     ]
 
 
 def _curve(curve: Curve, x: Scale, y: Scale) -> list[Html]:
     parts = []
-    known = [(a, b) for a, b in curve.line if isfinite(b) and (b > 0 or not y.is_log)]
-    if len(known) > 1:
-        parts.append(tag("path", d=path([(x(a), y.clipped(b)) for a, b in known]), class_=f"line s{curve.style}"))
-    elif known and not curve.dots:
-        parts.append(mark(curve.style, x(known[0][0]), y.clipped(known[0][1])))
+    drawn = [(a, b) for a, b in curve.line if isfinite(b) and (b > 0 or not y.is_log)]
+    if len(drawn) > 1:
+        parts.append(tag("path", d=path([(x(a), y.clipped(b)) for a, b in drawn]), class_=f"line s{curve.style}"))
+    elif drawn and not curve.dots:
+        parts.append(mark(curve.style, x(drawn[0][0]), y.clipped(drawn[0][1])))
     for dot in curve.dots:
         bar: tuple[Html, ...] = ()
         if dot.low is not None and dot.high is not None:
             at = short(x(dot.x))
             bar = (tag("path", d=f"M{at} {short(y.clipped(dot.low))}V{short(y.clipped(dot.high))}", class_="bar"),)
         ring = (tag("circle", cx=x(dot.x), cy=y.clipped(dot.y), r=SIZE + 4, class_="off"),) if dot.is_off else ()
-        own = mark(curve.style, x(dot.x), y.clipped(dot.y))
-        parts.append(tag("g", tag("title", dot.title), *bar, own, *ring, class_=f"s{curve.style}"))
+        marker = mark(curve.style, x(dot.x), y.clipped(dot.y))
+        parts.append(tag("g", tag("title", dot.title), *bar, marker, *ring, class_=f"s{curve.style}"))
     return parts
 
 
@@ -130,7 +130,7 @@ def path(places: Sequence[tuple[float, float]]) -> str:
 
 
 def mark(style: int, x: float, y: float, size: float = SIZE) -> Html:
-    """A shape for each style, so that nothing hangs on the colour alone."""
+    """A marker, whose shape differs by style, so that charts can be read without colours."""
     corners = _SHAPES[style % STYLES]
     if corners is None:
         return tag("circle", cx=x, cy=y, r=size * 0.9, class_=f"mark s{style}")
@@ -153,14 +153,14 @@ _SHAPES: tuple[tuple[tuple[float, float], ...] | None, ...] = (
 
 def _indexed(text: str) -> list[Html]:
     parts = re.split(r"\b([A-Za-z])_([A-Za-z0-9]+)\b", text)
-    return [tag("sub", it) if place % 3 == 2 else joined((it,)) for place, it in enumerate(parts)]
+    return [tag("sub", part) if place % 3 == 2 else joined((part,)) for place, part in enumerate(parts)]
 
 
 def legend(curves: Sequence[Curve]) -> Html:
     items = []
-    for it in curves:
-        line = (tag("path", d="M1 8H31", class_=f"line s{it.style}"),) if it.line else ()
-        dot = (mark(it.style, 16.0, 8.0),) if it.dots or not it.line else ()
+    for curve in curves:
+        line = (tag("path", d="M1 8H31", class_=f"line s{curve.style}"),) if curve.line else ()
+        dot = (mark(curve.style, 16.0, 8.0),) if curve.dots or not curve.line else ()
         sample = tag("svg", *line, *dot, viewBox="0 0 32 16", width="32", height="16", aria_hidden="true")
-        items.append(tag("li", sample, tag("span", *_indexed(it.name))))
-    return tag("ul", joined(items), class_="legend") if any(it.name for it in curves) else Html("")
+        items.append(tag("li", sample, tag("span", *_indexed(curve.name))))
+    return tag("ul", joined(items), class_="legend") if any(curve.name for curve in curves) else Html("")

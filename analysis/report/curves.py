@@ -1,4 +1,4 @@
-"""Predictions between the points of a sweep, so that curves are curves; the models are asked again, which is quick."""
+"""Predictions between the points of a sweep, for smooth curves. The models are evaluated again, which is fast."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,12 +9,12 @@ from brokerbed.analysis.report.figures import SUBSCRIPTIONS, Axes, Between, axes
 from brokerbed.scenario import ScenarioError, load_at
 from brokerbed.scenario.units import NS_PER_S
 
-PREDICTIONS_MAX = 280  # in all; each takes some milliseconds
-STEPS_MIN, STEPS_MAX = 8, 48  # values of one curve
+PREDICTIONS_MAX = 280  # in total; each takes some milliseconds
+STEPS_MIN, STEPS_MAX = 8, 48  # points of one curve
 
 
 def between(file: Path, points: Sequence[Point]) -> Between:
-    """Per headline row and curve: places and predicted values. Empty where the axis is no continuous quantity."""
+    """Predicted values by headline row and curve. Empty if the axis is not a continuous quantity."""
     axes = axes_of(points)
     if axes.x is None or not _is_continuous(axes):
         return {}
@@ -22,32 +22,32 @@ def between(file: Path, points: Sequence[Point]) -> Between:
     steps = min(STEPS_MAX, PREDICTIONS_MAX // len(groups))
     if steps < STEPS_MIN:
         return {}
-    found: Between = {}
-    for group, its in groups.items():
-        xs = _spaced(axes, axes.place(its[0]), axes.place(its[-1]), steps)
-        at = {key: value for key, value in its[0].scenario.at.items() if key != axes.x}
+    curves: Between = {}
+    for group, group_points in groups.items():
+        xs = _spaced(axes, axes.place(group_points[0]), axes.place(group_points[-1]), steps)
+        at = {key: value for key, value in group_points[0].scenario.at.items() if key != axes.x}
         try:
             scenarios = load_at(file, [{**at, axes.x: _written(axes.x, x)} for x in xs])  # type: ignore[dict-item]
-        except ScenarioError:  # a value between two good ones need not be one
+        except ScenarioError:  # a value between two valid ones may be invalid
             return {}
         for x, scenario in zip(xs, scenarios, strict=True):
             for row in predict(scenario, detail=False).rows:
                 if row.predicted is not None:
                     key = row.metric, tuple(row.labels.values())
-                    found.setdefault(key, {}).setdefault(group, []).append((x, row.predicted))
-    return found
+                    curves.setdefault(key, {}).setdefault(group, []).append((x, row.predicted))
+    return curves
 
 
 def _is_continuous(axes: Axes) -> bool:
-    """The axis takes any value, and nothing that is not on the page changes along with it."""
+    """Whether the axis can take any value, and no setting that the chart does not show changes with it."""
     is_quantity = axes.x is not None and (axes.x == SUBSCRIPTIONS or axes.x.endswith((".rate", ".mean")))
     shown = {axes.x, *axes.others}
-    at = [point.scenario.at for point in axes.points]
-    others = {key for it in at for key in it if key not in shown and not key.startswith("clock.")}
+    settings = [point.scenario.at for point in axes.points]
+    others = {key for setting in settings for key in setting if key not in shown and not key.startswith("clock.")}
     return (
         is_quantity
-        and all(len({str(it.get(key)) for it in at}) == 1 for key in others)
-        and not any(isinstance(value, list | dict) for it in at for value in it.values())
+        and all(len({str(setting.get(key)) for setting in settings}) == 1 for key in others)
+        and not any(isinstance(value, list | dict) for setting in settings for value in setting.values())
     )
 
 

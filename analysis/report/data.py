@@ -1,6 +1,5 @@
-"""What the report is made of, read from a run directory: description, analysis, series. No log, no Spark."""
+"""Reads the data of a report from a run directory: description, analysis and series, without log or Spark."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,12 @@ import pyarrow.parquet as pq
 
 from brokerbed.analysis import series
 from brokerbed.analysis.errors import RunError
+from brokerbed.analysis.metrics.registry import metrics
 from brokerbed.analysis.runs import described, experiment_of, place_of, seeds_in, summary_of
-from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE, LABELS
-from brokerbed.metrics import HEADLINE_PER_PAIR
+from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
+from brokerbed.metrics import Labels, Metric, labels_text
 from brokerbed.scenario import Experiment, Scenario
-from brokerbed.scenario.sampling import chosen_points
+from brokerbed.scenario.sampling import sampled_points
 
 Pairs = list[tuple[float, float]]
 
@@ -23,24 +23,28 @@ Pairs = list[tuple[float, float]]
 class Row:
     """One row of the comparison."""
 
-    metric: str
-    labels: tuple[str, ...]  # their values
-    unit: str
+    kind: Metric
+    names: Labels  # the names of its labels
+    labels: tuple[str, ...]  # the values of its labels
     predicted: float | None
     measured: float | None
     low: float | None
     high: float | None
     error: float | None
     verdict: str | None
-    longer: float | None = None  # of an inconclusive row: how many times longer to measure
+    longer: float | None = None  # how many times longer to measure an inconclusive row
+
+    @property
+    def metric(self) -> str:
+        return self.kind.name
 
     @property
     def is_headline(self) -> bool:
-        return not self.labels or self.metric in HEADLINE_PER_PAIR
+        return self.names == self.kind.headline
 
     @property
-    def of(self) -> str:
-        return " ".join(self.labels) if self.metric == "delay.stage" else " -> ".join(self.labels)
+    def place(self) -> str:
+        return labels_text(dict(zip(self.names, self.labels, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class Point:
 
     number: int
     scenario: Scenario
-    told: dict[str, Any]  # its part of summary.json
+    summary: dict[str, Any]  # its part of summary.json
     rows: list[Row]
     series: dict[str, dict[str, Pairs]] = field(default_factory=dict)  # kind -> name -> pairs
 
@@ -61,13 +65,12 @@ class Point:
     def at(self) -> str:
         return ", ".join(f"{key} = {'null' if value is None else value}" for key, value in self.scenario.at.items())
 
-    def values(self, metric: str) -> dict[str, float]:
-        """What was measured, by the one label of its rows."""
-        return {
-            row.labels[0]: row.measured
-            for row in self.rows
-            if row.metric == metric and len(row.labels) == 1 and row.measured is not None
-        }
+    def detail(self, metric: Metric) -> list[Row]:
+        return [row for row in self.rows if row.kind == metric and not row.is_headline]
+
+    def values(self, metric: Metric) -> dict[str, float]:
+        """The measured values of the detail rows, by their only label."""
+        return {row.labels[0]: row.measured for row in self.detail(metric) if row.measured is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Report:
     seeds: int
     scenario_file: str
     points: list[Point]
-    chosen: list[int]  # points that are drawn one by one
+    chosen: list[int]  # the points with drawings of their own
 
     @property
     def is_sweep(self) -> bool:
@@ -89,40 +92,45 @@ class Report:
 
     @property
     def broken(self) -> list[tuple[Point, dict[str, Any]]]:
-        return [(point, it) for point in self.points for it in point.told["invariants"] if not it["holds"]]
+        return [
+            (point, invariant)
+            for point in self.points
+            for invariant in point.summary["invariants"]
+            if not invariant["holds"]
+        ]
 
     @property
     def verdict(self) -> str:
-        """Of everything: the worst that was found."""
+        """The worst verdict of all rows and invariants."""
         if self.broken or self.count(DIFFERS) or self.count(None):
             return DIFFERS
         return INCONCLUSIVE if self.count(INCONCLUSIVE) else AGREES
 
 
 def is_analysed(folder: Path) -> bool:
-    """Whether all is there that a report needs."""
+    """Whether the run directory contains everything that a report needs."""
     return summary_of(folder) is not None and (folder / "analysis" / series.FILE).is_file()
 
 
 def read(folder: Path) -> Report:
-    """RunError if it is no run directory, or its analysis cannot be read."""
+    """Reads a run directory; RunError if it is not one, or its analysis cannot be read."""
     experiment = experiment_of(folder)
     first = place_of(folder, experiment, 0)
     seeds = seeds_in(first / "seeds")
     summary = summary_of(folder) or {}
     try:
-        told = summary["points"] if experiment.is_sweep else [summary]
-        rows = _rows(folder / "analysis" / "compared.parquet", len(told))
+        summaries = summary["points"] if experiment.is_sweep else [summary]
+        rows = _rows(folder / "analysis" / "compared.parquet", len(summaries))
         samples = series.by_kind(series.read(folder / "analysis"))
         points = [
-            Point(number, scenario, told[number], rows[number], _of_point(samples, number))
+            Point(number, scenario, summaries[number], rows[number], _of_point(samples, number))
             for number, scenario in enumerate(experiment.points)
         ]
     except (OSError, ValueError, LookupError, TypeError, pa.ArrowException):
         raise RunError(f"{folder / 'analysis'}: it cannot be read, or is of another version; analyse again") from None
     text = Path(experiment.file).read_text(encoding="utf-8")
     run = described(seeds[0] if seeds else first)
-    return Report(folder, experiment, run, max(1, len(seeds)), text, points, chosen_points(experiment.points))
+    return Report(folder, experiment, run, max(1, len(seeds)), text, points, sampled_points(experiment.points))
 
 
 def _of_point(samples: dict[tuple[int, str], dict[str, Pairs]], number: int) -> dict[str, dict[str, Pairs]]:
@@ -130,19 +138,20 @@ def _of_point(samples: dict[tuple[int, str], dict[str, Pairs]], number: int) -> 
 
 
 def _rows(file: Path, points: int) -> list[list[Row]]:
-    found: list[list[Row]] = [[] for _ in range(points)]
-    for it in pq.read_table(file).to_pylist():
-        labels = _labels(it["metric"], it["labels"])
-        found[it["point"]].append(
-            Row(it["metric"], labels, it["unit"], it["predicted"], it["measured"], it["ci_low"], it["ci_high"],
-                it["relative_error"], it["verdict"], it.get("longer"))
+    """The rows of each point; KeyError if the package that registered a metric is no longer installed."""
+    metrics_by_name = metrics()
+    rows: list[list[Row]] = [[] for _ in range(points)]
+    for entry in pq.read_table(file).to_pylist():
+        labels = _labels(entry["labels"])
+        rows[entry["point"]].append(
+            Row(metrics_by_name[entry["metric"]], tuple(labels), tuple(labels.values()), entry["predicted"],
+                entry["measured"], entry["ci_low"], entry["ci_high"], entry["relative_error"], entry["verdict"],
+                entry.get("longer"))
         )  # fmt: skip
-    return found
+    return rows
 
 
-def _labels(metric: str, flat: str) -> tuple[str, ...]:
-    """The values of `publisher=p,subscriber=s`; names have neither commas nor equals signs."""
-    if not flat:
-        return ()
-    names: Sequence[str] = LABELS.get(metric) or LABELS[metric.split(".", 1)[0]]
-    return tuple(part.partition("=")[2] for part in flat.split(",", len(names) - 1))
+def _labels(flat: str) -> dict[str, str]:
+    """Parses `publisher=p,subscriber=s`; names contain neither commas nor equals signs."""
+    pairs = (part.partition("=") for part in flat.split(",") if part)
+    return {name: value for name, _, value in pairs}

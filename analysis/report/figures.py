@@ -1,6 +1,6 @@
-"""A sweep as figures: predicted curves, measured points; the papers' own figures in the papers' own axes. Pure.
+"""Figures of a sweep with predicted curves and measured points; figures of papers have the papers' axes. Pure.
 
-One swept quantity is the axis, the others tell the curves apart.
+One swept quantity is the axis; each combination of the others is a curve.
 """
 
 import re
@@ -15,11 +15,12 @@ from brokerbed.analysis.report.chart import STYLES, Chart, Curve, Dot
 from brokerbed.analysis.report.data import Point, Row
 from brokerbed.analysis.report.scales import number
 from brokerbed.analysis.verdicts import DIFFERS
-from brokerbed.scenario import algorithm
+from brokerbed.metrics import ALL_MESSAGES, CONTROL_MESSAGES, END_TO_END_DELAY, NOTIFICATIONS, REMOTE_ENTRIES, Metric
+from brokerbed.scenario import ALGORITHMS
 from brokerbed.scenario.units import NS_PER_S, parse_duration_ns, parse_rate_per_s
 
 CHARTS_MAX = 16
-LOGARITHMIC_FROM = 1000  # from the least to the largest value
+LOGARITHMIC_FROM = 1000  # ratio of the largest to the smallest value
 SUBSCRIPTIONS, WIDTH, ROUTING, PUBLICATIONS = (
     "subscriptions.mean_active",
     "topology.width",
@@ -28,43 +29,34 @@ SUBSCRIPTIONS, WIDTH, ROUTING, PUBLICATIONS = (
 )
 LOGARITHMIC = (SUBSCRIPTIONS, WIDTH)  # as the papers draw them
 AXES = {SUBSCRIPTIONS: "number of subscriptions N_s", PUBLICATIONS: "publications ω, 1/s", WIDTH: "width of the tree"}
-MEASURES = {
-    "table.remote_entries": ("Routing table sizes", "remote routing entries x_r"),
-    "table.local_entries": ("Local subscriptions", "local entries"),
-    "rate.notifications": ("Notification rate", "notifications b_n + b_p, 1/s"),
-    "rate.notifications.additional": ("Additional notifications", "additional notifications b_p, 1/s"),
-    "rate.control": ("Control message rate", "control messages b_c, 1/s"),
-    "rate.total": ("All messages", "messages over links, 1/s"),
-    "delay.end_to_end": ("Response time", "mean response time, s"),
-    "delivery.ratio": ("Delivery", "delivered / due"),
-}
 SYMBOLS = {".session_service.mean": "D", ".on.mean": "T_ON", ".off.mean": "T_OFF", PUBLICATIONS: "ω"}
-SAVED = {
-    "rate.total": ("Message rate saved over flooding", "saved message rate b, 1/s"),
-    "rate.notifications": ("Notification rate saved over flooding", "saved notification rate b_s, 1/s"),
+SAVED: dict[Metric, tuple[str, str]] = {
+    ALL_MESSAGES: ("Message rate saved over flooding", "saved message rate b, 1/s"),
+    NOTIFICATIONS: ("Notification rate saved over flooding", "saved notification rate b_s, 1/s"),
 }
-PAPERS = {  # the chart that comes first, and what it is in the paper
-    "muehl2009-fig3": ("table.remote_entries", "Mühl et al. 2009, Fig. 3"),
-    "muehl2009-fig3_measured": ("table.remote_entries", "Mühl et al. 2009, Fig. 3"),
-    "muehl2009-fig4": ("rate.notifications", "Mühl et al. 2009, Fig. 4"),
-    "muehl2009-fig5": ("rate.control", "Mühl et al. 2009, Fig. 5"),
-    "muehl2009-fig6": ("saved rate.total", "Mühl et al. 2009, Fig. 6"),
-    "muehl2009-fig7": ("crossing", "Mühl et al. 2009, Fig. 7"),
-    "bouloukakis2017-fig7": ("delay.end_to_end", "Bouloukakis et al. 2017, Fig. 7"),
-    "bouloukakis2017-fig11": ("delay.end_to_end", "Bouloukakis et al. 2017, Fig. 11"),
-    "bouloukakis2017-fig12": ("delay.end_to_end", "Bouloukakis et al. 2017, Fig. 12"),
-    "bouloukakis2017-table3": ("delay.end_to_end", "Bouloukakis et al. 2017, Table 3"),
-    "bouloukakis2017-table3_metro": ("delay.end_to_end", "Bouloukakis et al. 2017, Table 3"),
+CROSSING = "crossing"
+PAPERS = {  # the chart that comes first, and the figure that it reproduces
+    "muehl2009-fig3": (REMOTE_ENTRIES.name, "Mühl et al. 2009, Fig. 3"),
+    "muehl2009-fig3_measured": (REMOTE_ENTRIES.name, "Mühl et al. 2009, Fig. 3"),
+    "muehl2009-fig4": (NOTIFICATIONS.name, "Mühl et al. 2009, Fig. 4"),
+    "muehl2009-fig5": (CONTROL_MESSAGES.name, "Mühl et al. 2009, Fig. 5"),
+    "muehl2009-fig6": (f"saved {ALL_MESSAGES.name}", "Mühl et al. 2009, Fig. 6"),
+    "muehl2009-fig7": (CROSSING, "Mühl et al. 2009, Fig. 7"),
+    "bouloukakis2017-fig7": (END_TO_END_DELAY.name, "Bouloukakis et al. 2017, Fig. 7"),
+    "bouloukakis2017-fig11": (END_TO_END_DELAY.name, "Bouloukakis et al. 2017, Fig. 11"),
+    "bouloukakis2017-fig12": (END_TO_END_DELAY.name, "Bouloukakis et al. 2017, Fig. 12"),
+    "bouloukakis2017-table3": (END_TO_END_DELAY.name, "Bouloukakis et al. 2017, Table 3"),
+    "bouloukakis2017-table3_metro": (END_TO_END_DELAY.name, "Bouloukakis et al. 2017, Table 3"),
 }
 Group = tuple[Any, ...]
 Between = dict[
     tuple[str, tuple[str, ...]], dict[Group, list[tuple[float, float]]]
-]  # of a row and curve: x and predicted
+]  # by row and curve: pairs of x and predicted value
 
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """How the points of a sweep lie: along `x`, in curves by the values of `others`."""
+    """How the points of a sweep are drawn: along `x`, with one curve for each combination of `others`."""
 
     points: Sequence[Point]
     x: str | None
@@ -74,23 +66,23 @@ class Axes:
         return tuple(point.scenario.at.get(key) for key in self.others)
 
     def groups(self) -> dict[Group, list[Point]]:
-        found: dict[Group, list[Point]] = {}
+        groups: dict[Group, list[Point]] = {}
         for point in self.points:
-            found.setdefault(self.group(point), []).append(point)
-        for its in found.values():
-            its.sort(key=self.place)
-        return found
+            groups.setdefault(self.group(point), []).append(point)
+        for group_points in groups.values():
+            group_points.sort(key=self.place)
+        return groups
 
     def place(self, point: Point) -> float:
         value = None if self.x is None else quantity(point.scenario.at.get(self.x))
         return float(point.number) if value is None else value
 
     def name(self, group: Group) -> str:
-        return ", ".join(_told(key, value) for key, value in zip(self.others, group, strict=True))
+        return ", ".join(_setting_text(key, value) for key, value in zip(self.others, group, strict=True))
 
 
 def quantity(value: object) -> float | None:
-    """A number; of durations the seconds, of rates those per second; None if it is none of them."""
+    """A swept value as a number: durations in seconds, rates per second; None if it is not a quantity."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, str):
@@ -109,22 +101,22 @@ def axes_of(points: Sequence[Point]) -> Axes:
     keys = list(dict.fromkeys(key for point in points for key in point.scenario.at))
     values = {key: [point.scenario.at.get(key) for point in points] for key in keys}
     varying = [key for key in keys if len(set(map(str, values[key]))) > 1 and not key.startswith("clock.")]
-    candidates = [key for key in varying if all(quantity(it) is not None for it in values[key])]
+    candidates = [key for key in varying if all(quantity(value) is not None for value in values[key])]
     if not candidates:
         return Axes(points, None, ())
     x = max(candidates, key=lambda key: (key == SUBSCRIPTIONS, len(set(map(str, values[key]))), key.endswith(".rate")))
     others = [key for key in varying if key != x and not _follows(values[x], values[key])]
     axes = Axes(points, x, tuple(others))
-    return axes if all(len(its) > 1 for its in axes.groups().values()) else Axes(points, None, ())
+    return axes if all(len(group_points) > 1 for group_points in axes.groups().values()) else Axes(points, None, ())
 
 
 def _follows(causes: Sequence[Any], values: Sequence[Any]) -> bool:
-    """Whether one is the same wherever the other is."""
-    pairs = {(str(one), str(other)) for one, other in zip(causes, values, strict=True)}
-    return len(pairs) == len({one for one, _ in pairs})
+    """Whether equal causes always come with equal values."""
+    pairs = {(str(cause), str(value)) for cause, value in zip(causes, values, strict=True)}
+    return len(pairs) == len({cause for cause, _ in pairs})
 
 
-def _told(key: str, value: object) -> str:
+def _setting_text(key: str, value: object) -> str:
     if key == WIDTH:
         return f"T_{value}"
     if key == ROUTING:
@@ -136,28 +128,33 @@ def _told(key: str, value: object) -> str:
 
 
 def charts(points: Sequence[Point], name: str, between: Between | None = None) -> list[Chart]:
-    """All headline rows that change from point to point; the paper's own figure first."""
+    """Charts of all headline rows that differ between points; the figure of the paper comes first."""
     axes = axes_of(points)
-    found: dict[str, list[Chart]] = {}
-    for key in dict.fromkeys((row.metric, row.labels) for point in points for row in point.headline):
-        title, y_title = MEASURES[key[0]]
-        values = {point.number: row for point in points for row in point.headline if (row.metric, row.labels) == key}
-        if _is_worth_it(values.values()):
-            titled = f"{title}, {' → '.join(key[1])}" if key[1] else title
-            found.setdefault(key[0], []).extend(_split(axes, values, titled, y_title, (between or {}).get(key)))
-    for metric, (title, y_title) in SAVED.items():
-        without, values = _saved(axes, metric)
+    charts_of: dict[str, list[Chart]] = {}
+    for kind, labels in dict.fromkeys((row.kind, row.labels) for point in points for row in point.headline):
+        rows = _by_point(points, kind, labels)
+        if _is_worth_it(rows.values()):
+            title = f"{kind.title}, {' → '.join(labels)}" if labels else kind.title
+            lines = (between or {}).get((kind.name, labels))
+            charts_of.setdefault(kind.name, []).extend(_split(axes, rows, title, kind.axis, lines))
+    for kind, (title, y_title) in SAVED.items():
+        without, values = _saved(axes, kind)
         if values:
-            found[f"saved {metric}"] = _split(without, values, title, y_title)
-    if {"saved rate.notifications", "rate.control"} <= found.keys() and PUBLICATIONS in axes.others:
-        found["crossing"] = [_crossing(axes)]
+            charts_of[f"saved {kind.name}"] = _split(without, values, title, y_title)
+    if {f"saved {NOTIFICATIONS.name}", CONTROL_MESSAGES.name} <= charts_of.keys() and PUBLICATIONS in axes.others:
+        charts_of[CROSSING] = [_crossing(axes)]
     first, paper = PAPERS.get(name, ("", ""))
-    made = [replace(it, title=f"{paper}. {it.title}") for it in found.pop(first, [])]
-    return (made + [it for its in found.values() for it in its])[:CHARTS_MAX]
+    first_charts = [replace(chart, title=f"{paper}. {chart.title}") for chart in charts_of.pop(first, [])]
+    return (first_charts + [chart for others in charts_of.values() for chart in others])[:CHARTS_MAX]
+
+
+def _by_point(points: Sequence[Point], kind: Metric, labels: tuple[str, ...] = ()) -> dict[int, Row]:
+    """The headline row of a metric at each point that has it, by the number of the point."""
+    return {point.number: row for point in points for row in point.headline if (row.kind, row.labels) == (kind, labels)}
 
 
 def _is_worth_it(rows: Iterable[Row]) -> bool:
-    """Not the same everywhere, measured and predicted."""
+    """Whether the rows differ, in their measured or predicted values."""
     return len({(row.predicted, row.measured) for row in rows}) > 1
 
 
@@ -165,22 +162,26 @@ def _split(
     axes: Axes, values: dict[int, Row], title: str, y_title: str,
     between: dict[Group, list[tuple[float, float]]] | None = None,
 ) -> list[Chart]:  # fmt: skip
-    """One chart, or if there are too many curves one for each value of the first thing that tells them apart."""
+    """One chart, or with too many curves one chart for each value of the first of `others`."""
     if axes.x is None:
         return [_by_name(axes.points, values, title, y_title)]
-    groups = {group: its for group, its in axes.groups().items() if any(it.number in values for it in its)}
+    groups = {
+        group: group_points
+        for group, group_points in axes.groups().items()
+        if any(point.number in values for point in group_points)
+    }
     parts: dict[str, list[Group]] = {}
     for group in groups:
-        part = _told(axes.others[0], group[0]) if len(groups) > STYLES and len(axes.others) > 1 else ""
+        part = _setting_text(axes.others[0], group[0]) if len(groups) > STYLES and len(axes.others) > 1 else ""
         parts.setdefault(part, []).append(group)
-    made = []
-    for part, its in parts.items():
+    charts = []
+    for part, part_groups in parts.items():
         curves = [
             _curve(axes, groups[group], values, axes.name(group), place % STYLES, (between or {}).get(group))
-            for place, group in enumerate(its)
+            for place, group in enumerate(part_groups)
         ]
-        made.append(_chart(axes, f"{title}, {part}" if part else title, y_title, curves))
-    return made
+        charts.append(_chart(axes, f"{title}, {part}" if part else title, y_title, curves))
+    return charts
 
 
 def _chart(axes: Axes, title: str, y_title: str, curves: Sequence[Curve], y_log: bool = False) -> Chart:
@@ -205,11 +206,11 @@ def _curve(
     axes: Axes, points: Sequence[Point], values: dict[int, Row], name: str, style: int,
     between: list[tuple[float, float]] | None = None,
 ) -> Curve:  # fmt: skip
-    known = [(axes.place(point), point, values[point.number]) for point in points if point.number in values]
-    line = sorted({*((x, row.predicted) for x, _, row in known if row.predicted is not None), *(between or ())})
+    placed = [(axes.place(point), point, values[point.number]) for point in points if point.number in values]
+    line = sorted({*((x, row.predicted) for x, _, row in placed if row.predicted is not None), *(between or ())})
     dots = [
         Dot(x, row.measured, row.low, row.high, _title(point.at, row), row.verdict == DIFFERS)
-        for x, point, row in known
+        for x, point, row in placed
         if row.measured is not None
     ]
     return Curve(name, line, dots, style)
@@ -221,27 +222,27 @@ def _title(at: str, row: Row) -> str:
 
 
 def _by_name(points: Sequence[Point], values: dict[int, Row], title: str, y_title: str) -> Chart:
-    """Points that lie along no quantity stand side by side."""
-    known = [(place, point, values[point.number]) for place, point in enumerate(points) if point.number in values]
+    """A chart of points side by side, for sweeps without a quantity as axis."""
+    placed = [(place, point, values[point.number]) for place, point in enumerate(points) if point.number in values]
     predicted = [
         Dot(place - 0.12, row.predicted, None, None, _title(point.at, row))
-        for place, point, row in known
+        for place, point, row in placed
         if row.predicted is not None
     ]
     measured = [
         Dot(place + 0.12, row.measured, row.low, row.high, _title(point.at, row), row.verdict == DIFFERS)
-        for place, point, row in known
+        for place, point, row in placed
         if row.measured is not None
     ]
     curves = (Curve("predicted", (), predicted, 3), Curve("measured", (), measured, 0))
     return Chart(title, "point", y_title, curves, x_names=[str(point.number) for point in points])
 
 
-def _saved(axes: Axes, metric: str) -> tuple[Axes, dict[int, Row]]:
-    """What flooding sends and the other routings do not, of points that are alike but for the routing."""
+def _saved(axes: Axes, kind: Metric) -> tuple[Axes, dict[int, Row]]:
+    """The rate that routing saves compared with flooding, between points that differ only in the routing."""
     if ROUTING not in axes.others or axes.x is None:
         return axes, {}
-    rows = {point.number: row for point in axes.points for row in point.headline if row.metric == metric}
+    rows = _by_point(axes.points, kind)
     others = tuple(key for key in (axes.x, *axes.others) if key != ROUTING)
     flooding = {
         tuple(str(point.scenario.at[key]) for key in others): rows[point.number]
@@ -256,30 +257,40 @@ def _saved(axes: Axes, metric: str) -> tuple[Axes, dict[int, Row]]:
     return axes, values
 
 
-def _less(one: Row, other: Row) -> Row:
-    """Their difference; the runs are independent, so the squares of the half-widths add up."""
-    predicted = None if one.predicted is None or other.predicted is None else one.predicted - other.predicted
-    if one.measured is None or other.measured is None:
-        return replace(one, predicted=predicted, measured=None, low=None, high=None, error=None, verdict=None)
-    measured, low, high = one.measured - other.measured, None, None
-    if one.high is not None and other.high is not None:
-        half = hypot(one.high - one.measured, other.high - other.measured)
+def _less(minuend: Row, subtrahend: Row) -> Row:
+    """The difference of two rows. The runs are independent, so the squares of the half-widths add up."""
+    predicted = (
+        None if minuend.predicted is None or subtrahend.predicted is None else minuend.predicted - subtrahend.predicted
+    )
+    if minuend.measured is None or subtrahend.measured is None:
+        return replace(minuend, predicted=predicted, measured=None, low=None, high=None, error=None, verdict=None)
+    measured, low, high = minuend.measured - subtrahend.measured, None, None
+    if minuend.high is not None and subtrahend.high is not None:
+        half = hypot(minuend.high - minuend.measured, subtrahend.high - subtrahend.measured)
         low, high = measured - half, measured + half
-    return Row(one.metric, one.labels, one.unit, predicted, measured, low, high, None, None)
+    return Row(minuend.kind, minuend.names, minuend.labels, predicted, measured, low, high, None, None)
 
 
 def _crossing(axes: Axes) -> Chart:
-    """Control messages beside the notifications saved by them, for several rates of publication."""
-    control = {point.number: row for point in axes.points for row in point.headline if row.metric == "rate.control"}
-    _, saved = _saved(axes, "rate.notifications")
+    """Control messages and the notifications that they save, for several publication rates."""
+    control = _by_point(axes.points, CONTROL_MESSAGES)
+    _, saved = _saved(axes, NOTIFICATIONS)
     curves: list[Curve] = []
     routing, rate = axes.others.index(ROUTING), axes.others.index(PUBLICATIONS)
     groups = axes.groups()
-    storing = [name for name in dict.fromkeys(group[routing] for group in groups) if algorithm(name).stores_entries]
+    storing = [name for name in dict.fromkeys(group[routing] for group in groups) if ALGORITHMS[name].stores_entries]
     for name in storing:
-        first = next(its for group, its in groups.items() if group[routing] == name)
+        first = next(group_points for group, group_points in groups.items() if group[routing] == name)
         curves.append(_curve(axes, first, control, f"control, {name}", len(curves) % STYLES))
-    for group, its in groups.items():
+    for group, group_points in groups.items():
         if group[routing] == storing[0]:
-            curves.append(_curve(axes, its, saved, f"saved, {_told(PUBLICATIONS, group[rate])}", len(curves) % STYLES))
+            curves.append(
+                _curve(
+                    axes,
+                    group_points,
+                    saved,
+                    f"saved, {_setting_text(PUBLICATIONS, group[rate])}",
+                    len(curves) % STYLES,
+                )
+            )
     return _chart(axes, "Control messages and saved notifications", "messages, 1/s", curves, y_log=True)

@@ -1,4 +1,4 @@
-"""How far each headline row is from its prediction, in one picture: intervals beside the tolerance. Pure."""
+"""A forest plot of the relative errors of headline rows, with intervals and tolerances. Pure."""
 
 from brokerbed.analysis.report.chart import mark
 from brokerbed.analysis.report.data import Point, Row
@@ -8,20 +8,20 @@ from brokerbed.analysis.report.scales import TICKS, Scale, linear_ticks, number
 from brokerbed.analysis.verdicts import AGREES, DIFFERS
 
 WIDTH, LEFT, EDGE, TOP, LINE = 960.0, 290.0, 24.0, 12.0, 26.0
-NARROW_LINE = 42.0  # the name stands above the interval
-REACH_MIN, REACH_MAX = 0.05, 0.5  # the axis ends there, whatever is beyond
-STYLES = {AGREES: 0, DIFFERS: 1}  # other verdicts get the third
+NARROW_LINE = 42.0  # the name is above the interval
+REACH_MIN, REACH_MAX = 0.05, 0.5  # bounds for the end of the axis, as relative errors
+STYLES = {AGREES: 0, DIFFERS: 1}  # other verdicts have the third style
 
 
 def draw(point: Point) -> Html:
     rows = [row for row in point.headline if row.predicted and row.measured is not None]
     if not rows:
         return Html("")
-    told = (
+    explanation = (
         "The band is prediction ± tolerance, bars are 95% intervals: a row agrees if its bar lies within the band, and"
         " differs if it lies outside."
     )
-    caption = tag("figcaption", tag("b", "How far from theory."), " ", told)
+    caption = tag("figcaption", tag("b", "How far from theory."), " ", explanation)
     return tag("figure", caption, fitting(lambda width: _picture(point, rows, width), WIDTH), class_="full")
 
 
@@ -29,7 +29,7 @@ def _picture(point: Point, rows: list[Row], width: float) -> Html:
     is_narrow = width <= NARROW
     line, left = (NARROW_LINE, EDGE) if is_narrow else (LINE, LEFT)
     tolerances = [point.scenario.tolerance.of(row.metric) for row in rows]  # as shares of the predictions
-    reach = max(REACH_MIN, 1.3 * max(tolerances), *(abs(it) for row in rows for it in _interval(row)))
+    reach = max(REACH_MIN, 1.3 * max(tolerances), *(abs(error) for row in rows for error in _interval(row)))
     axis = Scale(-min(reach, REACH_MAX) * 1.08, min(reach, REACH_MAX) * 1.08, left, width - EDGE)
     bottom = TOP + line * len(rows)
     parts = [
@@ -40,11 +40,11 @@ def _picture(point: Point, rows: list[Row], width: float) -> Html:
     for value in linear_ticks(axis.low, axis.high, 3 if is_narrow else TICKS):
         at = axis(value)
         parts.append(tag("line", x1=at, x2=at, y1=TOP, y2=bottom, class_="grid" if value else "axis"))
-        told = f"{value * 100:+.3g}%".replace("-", "\u2212") if value else "predicted"
-        parts.append(tag("text", told, x=at, y=bottom + 16, class_="tick mid"))
+        label = f"{value * 100:+.3g}%".replace("-", "\u2212") if value else "predicted"
+        parts.append(tag("text", label, x=at, y=bottom + 16, class_="tick mid"))
     for place, row in enumerate(rows):
         top = TOP + line * place
-        name = f"{row.metric} {row.of}".strip()
+        name = f"{row.metric} {row.place}".strip()
         if is_narrow:
             label = tag("text", shortened(name, width - 4), x=2.0, y=top + 15, class_="name")
         else:
@@ -57,7 +57,7 @@ def _picture(point: Point, rows: list[Row], width: float) -> Html:
 def _interval(row: Row) -> tuple[float, ...]:
     assert row.predicted
     assert row.measured is not None
-    return tuple(it / row.predicted - 1 for it in (row.measured, row.low, row.high) if it is not None)
+    return tuple(value / row.predicted - 1 for value in (row.measured, row.low, row.high) if value is not None)
 
 
 def _line(row: Row, name: str, label: Html, axis: Scale, y: float) -> Html:
@@ -65,7 +65,7 @@ def _line(row: Row, name: str, label: Html, axis: Scale, y: float) -> Html:
     value, *ends = _interval(row)
     bar: tuple[Html, ...] = ()
     if ends:
-        begin, end = (short(axis.clipped(it)) for it in ends)
+        begin, end = (short(axis.clipped(end_value)) for end_value in ends)
         bar = (tag("path", d=f"M{begin} {short(y)}H{end}", class_="bar"),)
-    told = tag("title", f"{name}: {number(row.measured)}, predicted {number(row.predicted)}, {row.verdict}")
-    return tag("g", told, label, *bar, mark(style, axis.clipped(value), y, 5.0), class_=f"s{style}")
+    title = tag("title", f"{name}: {number(row.measured)}, predicted {number(row.predicted)}, {row.verdict}")
+    return tag("g", title, label, *bar, mark(style, axis.clipped(value), y, 5.0), class_=f"s{style}")

@@ -1,4 +1,4 @@
-"""Random durations of a scenario in words: their means and, always, their laws. Pure."""
+"""Describes the random durations of a scenario by their means and laws. Pure."""
 
 from collections.abc import Iterator
 
@@ -6,26 +6,26 @@ from brokerbed.analysis.report.scales import number
 from brokerbed.scenario import Law, Publisher, Scenario, Subscriber
 
 
-def told(law: Law) -> str:
-    """`mean 12 s, uniform`"""
+def describe(law: Law) -> str:
+    """For example `mean 12 s, uniform`."""
     spread = f" with cv {number(law.cv if law.cv is not None else 1.0)}" if law.law == "lognormal" else ""
     return f"mean {number(law.mean_s)} s, {law.law}{spread}"
 
 
-def of_peer(peer: Publisher | Subscriber) -> str:
-    """When it is connected, and what its queues take."""
+def describe_peer(peer: Publisher | Subscriber) -> str:
+    """The connection periods and the service times of a peer."""
     parts = ["always connected"]
     if peer.on is not None and peer.off is not None:
-        parts = [f"ON {told(peer.on)}", f"OFF {told(peer.off)}"]
+        parts = [f"ON {describe(peer.on)}", f"OFF {describe(peer.off)}"]
     if isinstance(peer, Subscriber) and peer.session_service is not None:
-        parts.append(f"session service {told(peer.session_service)}")
+        parts.append(f"session service {describe(peer.session_service)}")
     if peer.service is not None:
-        parts.append(f"service {told(peer.service)}")
+        parts.append(f"service {describe(peer.service)}")
     return "; ".join(parts)
 
 
-def of_network(scenario: Scenario) -> Iterator[tuple[str, Law]]:
-    """What is no peer's own: lifetimes of subscriptions, services of brokers, delays of links."""
+def network_laws(scenario: Scenario) -> Iterator[tuple[str, Law]]:
+    """The laws that do not belong to a peer: subscription lifetimes, broker services, link delays."""
     if scenario.subscriptions.everywhere is not None:
         yield "lifetime of subscriptions", scenario.subscriptions.everywhere.lifetime
     if scenario.service.broker_in is not None:

@@ -1,4 +1,4 @@
-"""HTML and SVG as text, escaped by construction: what is not `Html` is text that somebody gave. Pure."""
+"""HTML and SVG as text. Everything that is not `Html` is escaped. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -9,30 +9,30 @@ VOID = ("br", "col", "input", "link", "meta", "wbr")
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is markup, and needs no escaping."""
 
     __slots__ = ()
 
 
 def tag(element: str, *children: str, **attributes: Attribute) -> Html:
     """`class_` is class, `aria_label` is aria-label; an attribute that is None or False is left out."""
-    told = "".join(
+    attribute_text = "".join(
         f' {_name(key)}="{escape(_value(value))}"' for key, value in attributes.items() if value not in (None, False)
     )
     if not children and (element in VOID or element in _CLOSED):
-        return Html(f"<{element}{told}/>")
-    return Html(f"<{element}{told}>{joined(children)}</{element}>")
+        return Html(f"<{element}{attribute_text}/>")
+    return Html(f"<{element}{attribute_text}>{joined(children)}</{element}>")
 
 
 _CLOSED = ("circle", "line", "path", "rect", "use")
 
 
 def joined(children: Iterable[str]) -> Html:
-    return Html("".join(it if isinstance(it, Html) else escape(it, quote=False) for it in children))
+    return Html("".join(child if isinstance(child, Html) else escape(child, quote=False) for child in children))
 
 
 def breakable(text: str) -> Html:
-    """A name that may go on in the next line after a dot or an underscore."""
+    """A name in which a line may break after a dot or an underscore."""
     return joined(part for piece in re.split(r"(?<=[._])", text) for part in (piece, Html("<wbr/>")) if piece)
 
 
@@ -47,5 +47,5 @@ def _value(value: Attribute) -> str:
 
 
 def short(value: float) -> str:
-    """A coordinate: a tenth of a pixel is enough."""
+    """A coordinate, rounded to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")

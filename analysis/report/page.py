@@ -1,4 +1,4 @@
-"""The page: verdict first, then what was run, figures, tables, and how to repeat it. One file that asks for nothing."""
+"""The page: the verdict, what was run, figures, tables, and how to repeat the run. It loads no other file."""
 
 from pathlib import Path
 
@@ -15,19 +15,19 @@ from brokerbed.scenario.units import NS_PER_S
 
 HERE = Path(__file__).parent
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-UNFOLDED_MAX = 40  # brokers; the tables of more are long
-LISTED_MAX = 12  # peers and faults
+UNFOLDED_MAX = 40  # brokers; tables of larger trees are folded
+LISTED_MAX = 12  # peers and faults that are listed
 
 
 def page(report: Report) -> str:
-    """The whole file; the same report gives the same bytes."""
+    """The whole file. The same report always gives the same bytes."""
     sections = [*_sections(report)]
     links = [tag("li", tag("a", title, href=f"#{name}")) for name, title, _ in sections]
     body = [
         tag("a", "Skip to the report", href="#content", class_="skip"),
         _header(report),
         tag("nav", tag("ul", *links), aria_label="Sections"),
-        tag("main", *(_section(*it) for it in sections), id="content"),
+        tag("main", *(_section(*section) for section in sections), id="content"),
         tag("footer", tag("p", f"brokerbed {report.run.get('version', '')}. This file needs no network.")),
         tag("script", _file("script.js")),
     ]
@@ -68,33 +68,34 @@ def _word(report: Report) -> str:
     if report.count(DIFFERS):
         return "Differs from theory"
     if report.count(None):
-        return "Theory has no prediction for all of it"
+        return "Theory has no prediction for some rows"
     return "Not enough data to tell" if report.count(INCONCLUSIVE) else "Agrees with theory"
 
 
 def _reasons(report: Report) -> list[str]:
     total = sum(len(point.headline) for point in report.points)
-    words = {AGREES: "agree", DIFFERS: "differ", INCONCLUSIVE: "cannot be told", None: "have no prediction"}
-    said = ", ".join(f"{count:,} {word}" for verdict, word in words.items() if (count := report.count(verdict)))
+    words = {AGREES: "agree", DIFFERS: "differ", INCONCLUSIVE: "are inconclusive", None: "have no prediction"}
+    counted = ((report.count(verdict), word) for verdict, word in words.items())
+    verdict_counts = ", ".join(f"{count:,} {word}" for count, word in counted if count)
     where = f" at {len(report.points)} points" if report.is_sweep else ""
-    broken = list(dict.fromkeys(it["name"] for _, it in report.broken))
+    broken = list(dict.fromkeys(invariant["name"] for _, invariant in report.broken))
     held = f"Invariants broken: {', '.join(broken)}." if broken else "Every invariant holds."
     longer = [row.longer for point in report.points for row in point.headline if row.longer is not None]
-    advice = f" Measuring {times(max(longer))} × longer would tell." if longer else ""
-    return [f"Of {total:,} headline rows{where} {said}.{advice} ", held]
+    advice = f" Measuring {times(max(longer))} × longer would give a verdict." if longer else ""
+    return [f"Of {total:,} headline rows{where} {verdict_counts}.{advice} ", held]
 
 
 def _warnings(report: Report) -> Html:
-    """What casts doubt on the verdict."""
+    """Everything that casts doubt on the verdict."""
     doubtful = [
-        (it["name"], it["at"], point.at)
+        (assumption["name"], assumption["at"], point.at)
         for point in report.points
-        for it in point.told["assumptions"]
-        if not it["holds"]
+        for assumption in point.summary["assumptions"]
+        if not assumption["holds"]
     ]
-    notes = list(dict.fromkeys(str(it) for point in report.points for it in point.told["notes"]))
-    queues = [it for point in report.points for it in point.told["unstable"]]
-    unstable = list(dict.fromkeys(f"The {it['stage']} queue at {it['at']} is unstable." for it in queues))
+    notes = list(dict.fromkeys(str(note) for point in report.points for note in point.summary["notes"]))
+    queues = [queue for point in report.points for queue in point.summary["unstable"]]
+    unstable = list(dict.fromkeys(f"The {queue['stage']} queue at {queue['at']} is unstable." for queue in queues))
     lines = [*unstable[:5], *notes[:5]]
     lines += [f"{text[0].upper()}{text[1:]}." for text in doubts(doubtful)]
     return tag("ul", *(tag("li", line) for line in lines), class_="warnings") if lines else Html("")
@@ -103,7 +104,7 @@ def _warnings(report: Report) -> Html:
 def _chips(report: Report) -> Html:
     run = report.run
     seed = str(run["seed"])
-    told = [
+    facts = [
         *([("point", report.points[0].at)] if not report.is_sweep and report.points[0].at else []),
         ("ground", str(run["ground"])),
         ("seed", seed if report.seeds == 1 else f"{report.seeds} seeds from {seed}"),
@@ -113,10 +114,10 @@ def _chips(report: Report) -> Html:
             "measured",
             f"{_range([point.scenario.clock.measure // NS_PER_S for point in report.points])} s of model time",
         ),
-        ("compared", f"{number(sum(point.told['compared_seconds'] for point in report.points))} s in all"),
+        ("compared", f"{number(sum(point.summary['compared_seconds'] for point in report.points))} s in all"),
         ("started", str(run["started"]).replace("T", " ").replace("Z", " UTC")),
     ]
-    return plain(told)
+    return plain(facts)
 
 
 def _range(values: list[int]) -> str:
@@ -125,11 +126,11 @@ def _range(values: list[int]) -> str:
 
 
 def _sections(report: Report) -> list[tuple[str, str, Html]]:
-    found = _sweep(report) if report.is_sweep else _single(report.points[0])
-    found.append(("invariants-section", "Invariants", parts.invariants(report.points)))
-    found.append(("assumptions-section", "Assumptions", parts.assumptions(report.points)))
-    found.append(("repeat", "Repeat it", _repeat(report)))
-    return found
+    sections = _sweep(report) if report.is_sweep else _single(report.points[0])
+    sections.append(("invariants-section", "Invariants", parts.invariants(report.points)))
+    sections.append(("assumptions-section", "Assumptions", parts.assumptions(report.points)))
+    sections.append(("repeat", "Repeat it", _repeat(report)))
+    return sections
 
 
 def _single(point: Point) -> list[tuple[str, str, Html]]:
@@ -143,29 +144,29 @@ def _single(point: Point) -> list[tuple[str, str, Html]]:
 
 def _sweep(report: Report) -> list[tuple[str, str, Html]]:
     predicted = between(report.folder / "scenario.yaml", report.points)
-    charts = [draw_chart(it) for it in figures.charts(report.points, report.experiment.name, predicted)]
-    told = tag(
+    charts = [draw_chart(chart) for chart in figures.charts(report.points, report.experiment.name, predicted)]
+    explanation = tag(
         "p", "Lines are predictions, marks are measurements with their 95% intervals; a ring means that they differ."
     )
-    found = [("figures", "Figures", joined((told, tag("div", *charts, class_="grid-of-charts"))))]
-    found.append(("points", "All points", _points(report)))
+    sections = [("figures", "Figures", joined((explanation, tag("div", *charts, class_="grid-of-charts"))))]
+    sections.append(("points", "All points", _points(report)))
     chosen = [report.points[number] for number in report.chosen]
     trees = [_trees(chosen)]
     if len(chosen) < len(report.points):
         several = f"{len(chosen)} of {len(report.points)} points are drawn, one for each tree and routing"
         trees.insert(0, tag("p", f"{several}; analysis/compared.csv has the rows of all."))
-    found.append(("run", "What was run", joined((*trees, _workload(chosen[0])))))
+    sections.append(("run", "What was run", joined((*trees, _workload(chosen[0])))))
     details = [
         tag("details", tag("summary", f"Point {point.number}: {point.at}"), parts.pictures(point),
             parts.detail_tables(point), open=place == 0 and len(point.scenario.tree) <= UNFOLDED_MAX)
         for place, point in enumerate(chosen)
     ]  # fmt: skip
-    found.append(("detail", "Point by point", joined(details)))
-    return found
+    sections.append(("detail", "Point by point", joined(details)))
+    return sections
 
 
 def _trees(points: list[Point]) -> Html:
-    """Each with its own traffic; small trees side by side."""
+    """Drawings of the trees with their traffic; small trees are side by side."""
     if max(len(point.scenario.tree) for point in points) == 1:
         return tag("p", "A single broker.")
     return tag("div", *map(parts.small_drawing, points), class_="grid-of-trees")
@@ -177,35 +178,38 @@ def _points(report: Report) -> Html:
     for point in report.points:
         at = [_value(point.scenario.at.get(key, "")) for key in keys]
         lines += [
-            (figure(point.number), *at, Cell(f"{row.metric} {row.of}".strip()), *compared(row))
+            (figure(point.number), *at, Cell(f"{row.metric} {row.place}".strip()), *compared(row))
             for row in point.headline
         ]
     return table("points-table", "Headline rows of every point", ("point", *keys, "metric", *COMPARED), lines)
 
 
 def _value(value: object) -> Cell:
-    """A swept value: sorted as the quantity that it is."""
-    known = figures.quantity(value)
-    return Cell("null" if value is None else str(value), known, is_number=known is not None)
+    """A cell with a swept value, which is sorted as a quantity if it is one."""
+    amount = figures.quantity(value)
+    return Cell("null" if value is None else str(value), amount, is_number=amount is not None)
 
 
 def _workload(point: Point) -> Html:
     scenario = point.scenario
-    told = [("classes", f"{scenario.classes:,}"), ("copies of the peers", f"{scenario.copies:,}")]
-    told += [(name, laws.told(law)) for name, law in laws.of_network(scenario)]
-    told += [
-        (f"publisher {it.id}", f"{it.topic} at {it.broker}, {number(it.rate)}/s; {laws.of_peer(it)}")
-        for it in scenario.publishers[:LISTED_MAX]
+    facts = [("classes", f"{scenario.classes:,}"), ("copies of the peers", f"{scenario.copies:,}")]
+    facts += [(name, laws.describe(law)) for name, law in laws.network_laws(scenario)]
+    facts += [
+        (
+            f"publisher {publisher.id}",
+            f"{publisher.topic} at {publisher.broker}, {number(publisher.rate)}/s; {laws.describe_peer(publisher)}",
+        )
+        for publisher in scenario.publishers[:LISTED_MAX]
     ]
-    told += [
-        (f"subscriber {it.id}", f"{it.topic} at {it.broker}; {laws.of_peer(it)}")
-        for it in scenario.subscribers[:LISTED_MAX]
+    facts += [
+        (f"subscriber {subscriber.id}", f"{subscriber.topic} at {subscriber.broker}; {laws.describe_peer(subscriber)}")
+        for subscriber in scenario.subscribers[:LISTED_MAX]
     ]
-    for fault in point.told["faults"][:LISTED_MAX]:
+    for fault in point.summary["faults"][:LISTED_MAX]:
         begin, end = fault["seconds"]
         until = "never healed" if end is None else f"healed at {number(end)} s"
-        told.append((f"fault at {number(begin)} s", f"{fault['what']}, {until}"))
-    return plain(told)
+        facts.append((f"fault at {number(begin)} s", f"{fault['what']}, {until}"))
+    return plain(facts)
 
 
 def _repeat(report: Report) -> Html:
@@ -214,7 +218,7 @@ def _repeat(report: Report) -> Html:
     engines = "".join(f" --engine {url}" for url in run.get("testbed", {}).get("engines", ()))
     command = f"brokerbed run scenario.yaml --on {run['ground']} --seed {run['seed']}{seeds}{engines}"
     packages = ", ".join(f"{name} {version}" for name, version in run.get("packages", {}).items())
-    told = [
+    facts = [
         ("seed", str(run["seed"])),
         ("brokerbed", f"{run.get('version')}, commit {run.get('commit') or 'unknown'}"),
         ("Python", str(machine.get("python"))),
@@ -223,8 +227,8 @@ def _repeat(report: Report) -> Html:
         ("run directory", report.folder.resolve().name),
         ("wall time", f"{number(run['wall_seconds'])} s for the first run"),
     ]
-    given = tag("pre", tag("code", report.scenario_file), tabindex="0")
+    scenario_text = tag("pre", tag("code", report.scenario_file), tabindex="0")
     return joined((
-        tag("p", "With the file below as scenario.yaml:"), tag("pre", tag("code", command), tabindex="0"), plain(told),
-        tag("h3", "scenario.yaml"), given,
+        tag("p", "With the file below as scenario.yaml:"), tag("pre", tag("code", command), tabindex="0"), plain(facts),
+        tag("h3", "scenario.yaml"), scenario_text,
     ))  # fmt: skip

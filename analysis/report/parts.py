@@ -1,19 +1,21 @@
-"""The parts of the page that tell of one point: comparison, tree, time, delays, tables, invariants. Pure."""
+"""The parts of the page about points: comparison, tree, time, delays, tables, invariants, assumptions. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from brokerbed.analysis.metrics.registry import metrics
 from brokerbed.analysis.report import forest, tails, timeline, tree
 from brokerbed.analysis.report.data import Point, Row
 from brokerbed.analysis.report.markup import Html, joined, tag
 from brokerbed.analysis.report.tables import COMPARED, Cell, compared, figure, table, verdict
 from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
+from brokerbed.metrics import CONTROL_MESSAGES, LOCAL_ENTRIES, NOTIFICATIONS, REMOTE_ENTRIES, STAGE_DELAY, Metric
 
 
 def comparison(point: Point) -> Html:
-    rows = [(Cell(row.metric), Cell(row.of or "all"), *compared(row)) for row in point.headline]
-    made = table(f"headline-{point.number}", "Measured beside predicted", ("metric", "of", *COMPARED), rows)
-    return joined((made, forest.draw(point)))
+    rows = [(Cell(row.metric), Cell(row.place or "all"), *compared(row)) for row in point.headline]
+    headline_table = table(f"headline-{point.number}", "Measured beside predicted", ("metric", "of", *COMPARED), rows)
+    return joined((headline_table, forest.draw(point)))
 
 
 def pictures(point: Point) -> Html:
@@ -21,22 +23,40 @@ def pictures(point: Point) -> Html:
 
 
 def detail_tables(point: Point) -> Html:
-    parts = [_brokers(point), _links(point)]
-    stages = [row for row in point.rows if row.metric == "delay.stage"]
-    if stages:
-        lines = [(Cell(row.labels[0]), Cell(row.labels[1]), *compared(row)) for row in stages]
-        parts.append(table(f"queues-{point.number}", "Mean time in each queue, s", ("queue", "at", *COMPARED), lines))
+    """Brokers, links and queues; then a table for each other metric that has detail rows."""
+    parts = [_brokers(point), _links(point), _details(point, STAGE_DELAY, "queues", ("queue", "at"))]
+    parts += [
+        _details(point, metric, metric.name.replace(".", "-"), metric.detail)
+        for metric in metrics().values()
+        if metric.detail is not None and metric not in TABULATED
+    ]
     return joined(parts)
+
+
+TABULATED = (
+    REMOTE_ENTRIES,
+    LOCAL_ENTRIES,
+    NOTIFICATIONS,
+    CONTROL_MESSAGES,
+    STAGE_DELAY,
+)  # in the tables of brokers, links and queues
+
+
+def _details(point: Point, metric: Metric, name: str, columns: Sequence[str]) -> Html:
+    """A table of one metric, with the labels in the first columns; nothing if there are no rows."""
+    lines = [(*map(Cell, row.labels), *compared(row)) for row in point.detail(metric)]
+    caption = metric.title if metric.unit == "1" else f"{metric.title}, {metric.unit}"
+    return table(f"{name}-{point.number}", caption, (*columns, *COMPARED), lines) if lines else Html("")
 
 
 def _brokers(point: Point) -> Html:
     scenario = point.scenario
-    by_name = {(row.metric, row.labels): row for row in point.rows}
+    by_name = {(row.kind, row.labels): row for row in point.rows}
     depths = scenario.tree.depths.tolist()
     lines = []
     for place, name in enumerate(scenario.tree.names):
         cells = [Cell(name), figure(depths[place])]
-        for metric in ("table.remote_entries", "table.local_entries"):
+        for metric in (REMOTE_ENTRIES, LOCAL_ENTRIES):
             cells += _short(by_name.get((metric, (name,))))
         lines.append(cells)
     columns = ("broker", "level", "remote entries", "predicted", "verdict", "local entries", "predicted", "verdict")
@@ -44,12 +64,12 @@ def _brokers(point: Point) -> Html:
 
 
 def _links(point: Point) -> Html:
-    by_name = {(row.metric, row.labels): row for row in point.rows}
+    by_name = {(row.kind, row.labels): row for row in point.rows}
     lines = []
     for child, parent in point.scenario.tree.links:
         for link, way in ((f"{child}>{parent}", "up"), (f"{parent}>{child}", "down")):
             cells = [Cell(link), Cell(way)]
-            for metric in ("rate.notifications", "rate.control"):
+            for metric in (NOTIFICATIONS, CONTROL_MESSAGES):
                 cells += _short(by_name.get((metric, (link,))))
             lines.append(cells)
     columns = ("link", "way", "notifications/s", "predicted", "verdict", "control/s", "predicted", "verdict")
@@ -63,18 +83,27 @@ def _short(row: Row | None) -> Iterable[Cell]:
 
 
 def invariants(points: Sequence[Point]) -> Html:
-    """Over all points; who broke one is named, and where."""
-    names = list(dict.fromkeys(it["name"] for point in points for it in point.told["invariants"]))
+    """The invariants over all points, with descriptions of violations."""
+    names = list(dict.fromkeys(invariant["name"] for point in points for invariant in point.summary["invariants"]))
     lines, offenders = [], []
     for name in names:
-        its = [(point, it) for point in points for it in point.told["invariants"] if it["name"] == name]
-        broken = sum(it.get("broken", 0) for _, it in its)
+        judged = [
+            (point, invariant)
+            for point in points
+            for invariant in point.summary["invariants"]
+            if invariant["name"] == name
+        ]
+        broken = sum(invariant.get("broken", 0) for _, invariant in judged)
         word = verdict_of_invariant(broken)
-        lines.append((Cell(name), figure(sum(it["checked"] for _, it in its)), figure(broken), Cell(word)))
-        offenders += [_offence(point, it) for point, it in its if not it["holds"]]
-    made = table("invariants", "Invariants, over the whole run", ("invariant", "checked", "broken", "verdict"), lines)
+        lines.append(
+            (Cell(name), figure(sum(invariant["checked"] for _, invariant in judged)), figure(broken), Cell(word))
+        )
+        offenders += [_violation(point, invariant) for point, invariant in judged if not invariant["holds"]]
+    invariant_table = table(
+        "invariants", "Invariants, over the whole run", ("invariant", "checked", "broken", "verdict"), lines
+    )
     named = tag("ul", *offenders, class_="offenders") if offenders else Html("")
-    return joined((made, *((tag("h3", "Offenders"), named) if offenders else ())))
+    return joined((invariant_table, *((tag("h3", "Offenders"), named) if offenders else ())))
 
 
 def verdict_of_invariant(broken: int) -> Html:
@@ -82,34 +111,34 @@ def verdict_of_invariant(broken: int) -> Html:
     return tag("span", tag("i", sign, aria_hidden="true"), word, class_=f"verdict {kind}")
 
 
-def _offence(point: Point, it: dict[str, Any]) -> Html:
+def _violation(point: Point, invariant: dict[str, Any]) -> Html:
     where = f" at {point.at}" if point.at else ""
-    told = [tag("li", tag("code", text)) for text in it.get("offenders", ())]
-    head = f"{it['name']}{where}: {it.get('broken', 0):,} broken; the first:"
-    return tag("li", head, tag("ul", *told))
+    offenders = [tag("li", tag("code", text)) for text in invariant.get("offenders", ())]
+    head = f"{invariant['name']}{where}: {invariant.get('broken', 0):,} broken; the first:"
+    return tag("li", head, tag("ul", *offenders))
 
 
 def assumptions(points: Sequence[Point]) -> Html:
-    """Doubtful ones first; of a sweep only those, as there are hundreds of tests at each point."""
-    its = [(point, it) for point in points for it in point.told["assumptions"]]
-    doubtful = [(point, it) for point, it in its if not it["holds"]]
+    """The assumptions, doubtful ones first; only those for a sweep, as each point has hundreds of tests."""
+    tested = [(point, assumption) for point in points for assumption in point.summary["assumptions"]]
+    doubtful = [(point, assumption) for point, assumption in tested if not assumption["holds"]]
     several = len(points) > 1
-    held = f"{len(its) - len(doubtful):,} of {len(its):,}"
-    said = tag("p", f"{held} tests of what the models take for granted found nothing wrong.")
+    held = f"{len(tested) - len(doubtful):,} of {len(tested):,}"
+    summary = tag("p", f"{held} tests of what the models take for granted found nothing wrong.")
     if several and not doubtful:
-        return said
-    shown = doubtful if several else doubtful + [(point, it) for point, it in its if it["holds"]]
-    lines = [
-        (Cell(it["name"]), Cell(str(it["at"])), *((Cell(point.at),) if several else ()), figure(it["p_value"]),
-         Cell(_trust(it["holds"])))
-        for point, it in shown
-    ]  # fmt: skip
+        return summary
+    credible = [(point, assumption) for point, assumption in tested if assumption["holds"]]
+    lines = []
+    for point, assumption in doubtful if several else doubtful + credible:
+        place = (Cell(str(assumption["at"])), *((Cell(point.at),) if several else ()))
+        verdict_cell = Cell(_credibility(assumption["holds"]))
+        lines.append((Cell(assumption["name"]), *place, figure(assumption["p_value"]), verdict_cell))
     columns = ("assumption", "at", *(("point",) if several else ()), "p-value", "verdict")
     caption = "Doubtful assumptions" if several else "Assumptions, tested on the run itself"
-    return joined((said, table("assumptions", caption, columns, lines)))
+    return joined((summary, table("assumptions", caption, columns, lines)))
 
 
-def _trust(holds: bool) -> Html:
+def _credibility(holds: bool) -> Html:
     sign, word, kind = ("✓", "holds", AGREES) if holds else ("!", "doubtful", INCONCLUSIVE)
     return tag("span", tag("i", sign, aria_hidden="true"), word, class_=f"verdict {kind}")
 
@@ -119,5 +148,5 @@ def drawing(point: Point) -> Html:
 
 
 def small_drawing(point: Point) -> Html:
-    """One of several side by side."""
+    """A drawing for several side by side."""
     return tree.draw(point, tree.SMALL)

@@ -1,18 +1,18 @@
-"""Axes: from values to places, where the ticks are, and how numbers are written. Pure."""
+"""Axes: mapping values to coordinates, choosing ticks, and formatting numbers. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf, isfinite, log10
 
-TICKS = 6  # about so many
+TICKS = 6  # approximately
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 LOG_STEPS = (1.0, 2.0, 5.0, 10.0)
-DECADES_MANY = 3  # ticks at powers of ten suffice
+DECADES_MANY = 3  # from here on only powers of ten have ticks
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Values from `low` to `high` onto places from `begin` to `end`."""
+    """Maps values from `low` to `high` to coordinates from `begin` to `end`."""
 
     low: float
     high: float
@@ -34,9 +34,9 @@ class Scale:
 
 
 def scale(values: Sequence[float], begin: float, end: float, is_log: bool = False, from_zero: bool = False) -> Scale:
-    """One that shows all values, with limits that are round."""
-    known = [it for it in values if isfinite(it) and (it > 0 or not is_log)]
-    low, high = min(known, default=1.0 if is_log else 0.0), max(known, default=1.0)
+    """A scale that shows all values and has round limits."""
+    drawn = [value for value in values if isfinite(value) and (value > 0 or not is_log)]
+    low, high = min(drawn, default=1.0 if is_log else 0.0), max(drawn, default=1.0)
     if is_log:
         low, high = _log_limits(low, high)
     else:
@@ -49,10 +49,10 @@ def scale(values: Sequence[float], begin: float, end: float, is_log: bool = Fals
 
 
 def _log_limits(low: float, high: float) -> tuple[float, float]:
-    """The next 1, 2 or 5 times a power of ten, so that little of the axis is empty; a decade at least."""
+    """Limits at 1, 2 or 5 times a power of ten, so that little of the axis is empty; at least a decade."""
     below, above = 10.0 ** floor(log10(low) + 1e-9), 10.0 ** floor(log10(high) + 1e-9)
-    low = max(it * below for it in LOG_STEPS if it * below <= low * (1 + 1e-9))
-    high = min(it * above for it in LOG_STEPS if it * above >= high * (1 - 1e-9))
+    low = max(step * below for step in LOG_STEPS if step * below <= low * (1 + 1e-9))
+    high = min(step * above for step in LOG_STEPS if step * above >= high * (1 - 1e-9))
     return low, max(high, 10 * low)
 
 
@@ -63,11 +63,11 @@ def linear_ticks(low: float, high: float, wanted: int = TICKS) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten; not all if they are many, and twice and five times them if they are few."""
+    """Powers of ten: not all if they are many, and their multiples by 2 and 5 if they are few."""
     first, last = ceil(log10(low) - 1e-9), floor(log10(high) + 1e-9)
     if log10(high / low) < DECADES_MANY:
-        ticks = [it * 10.0**power for power in range(first - 1, last + 1) for it in LOG_STEPS[:-1]]
-        return [it for it in ticks if low * (1 - 1e-9) <= it <= high * (1 + 1e-9)]
+        ticks = [step * 10.0**power for power in range(first - 1, last + 1) for step in LOG_STEPS[:-1]]
+        return [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
     every = max(1, ceil((last - first) / 8))
     return [10.0**power for power in range(first, last + 1, every)]
 
@@ -75,11 +75,11 @@ def log_ticks(low: float, high: float) -> list[float]:
 def _step(low: float, high: float, wanted: int = TICKS) -> float:
     rough = (high - low) / wanted
     power = 10.0 ** floor(log10(rough))
-    return next(it * power for it in STEPS if it * power >= rough * (1 - 1e-9))
+    return next(step * power for step in STEPS if step * power >= rough * (1 - 1e-9))
 
 
 def number(value: float | None) -> str:
-    """As people read it: four digits that count."""
+    """A number with four significant digits."""
     if value is None or value in (inf, -inf):
         return "–"
     if value == 0:

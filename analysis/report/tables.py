@@ -1,4 +1,4 @@
-"""Tables that sort and filter (script.js does it): their cells carry the value they sort by. Pure."""
+"""Tables that script.js sorts and filters; cells carry the values by which they are sorted. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from brokerbed.analysis.report.markup import Html, breakable, tag
 from brokerbed.analysis.report.scales import number
 from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
 
-FILTERED_FROM = 12  # rows; fewer are seen at a glance
-LONG_FROM = 40  # rows; such a table scrolls in a box of its own
-ROWS_MAX = 3000  # more make a page slow
+FILTERED_FROM = 12  # rows; shorter tables need no filter
+LONG_FROM = 40  # rows; such a table scrolls in its own box
+ROWS_MAX = 3000  # more rows make a page slow
 SIGNS = {AGREES: "✓", DIFFERS: "✕", INCONCLUSIVE: "?", None: "–"}
 COMPARED = ("predicted", "measured", "95% interval", "error", "verdict")
 
@@ -18,7 +18,7 @@ COMPARED = ("predicted", "measured", "95% interval", "error", "verdict")
 @dataclass(frozen=True, slots=True)
 class Cell:
     content: str
-    value: float | None = None  # to sort by, where it is a number
+    value: float | None = None  # by which a numeric cell is sorted
     is_number: bool = False
 
 
@@ -27,46 +27,48 @@ def figure(value: float | None) -> Cell:
 
 
 def table(name: str, caption: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Html:
-    """`name` is its id on the page; a column is of numbers if its first row has one there."""
-    given = list(rows)
-    body = given[:ROWS_MAX]
+    """A table with the id `name`. A column is numeric if its first cell is."""
+    all_rows = list(rows)
+    body = all_rows[:ROWS_MAX]
     numeric = [cell.is_number for cell in body[0]] if body else [False] * len(columns)
     heads = [
         tag("th", tag("button", breakable(column), type="button"), scope="col", class_="number" if is_number else None)
         for column, is_number in zip(columns, numeric, strict=True)
     ]
-    told = tag("caption", caption, " ", tag("span", f"{len(body):,} rows", class_="rows", aria_live="polite"))
+    caption_tag = tag("caption", caption, " ", tag("span", f"{len(body):,} rows", class_="rows", aria_live="polite"))
     note = Html("")
-    if len(given) > ROWS_MAX:
-        told_of = f"The first {ROWS_MAX:,} of {len(given):,} rows; the files in analysis/ have all of them."
-        note = tag("p", told_of, class_="small")
+    if len(all_rows) > ROWS_MAX:
+        limit_text = f"The first {ROWS_MAX:,} of {len(all_rows):,} rows; the files in analysis/ have all of them."
+        note = tag("p", limit_text, class_="small")
     lines = [tag("tr", *map(_cell, row, columns)) for row in body]
-    made = tag("table", told, tag("thead", tag("tr", *heads)), tag("tbody", *lines), id=name, class_="sorted")
+    table_tag = tag(
+        "table", caption_tag, tag("thead", tag("tr", *heads)), tag("tbody", *lines), id=name, class_="sorted"
+    )
     search = Html("")
     if len(body) >= FILTERED_FROM:
         entry = tag("input", type="search", id=f"{name}-filter", aria_controls=name, placeholder="b3, differs, …")
         search = tag("p", tag("label", "Filter ", entry), class_="filter")
     is_long = len(body) >= LONG_FROM
-    box = tag("div", made, class_="wide long" if is_long else "wide", tabindex="0" if is_long else None)
+    box = tag("div", table_tag, class_="wide long" if is_long else "wide", tabindex="0" if is_long else None)
     return tag("div", search, note, box, class_="block")
 
 
 def _cell(cell: Cell, column: str) -> Html:
-    """With the name of its column, which stands beside it where there is no room for a table."""
+    """A cell that knows the name of its column, which narrow screens show beside it."""
     value = None if cell.value is None else f"{cell.value:.10g}"
     content = cell.content if isinstance(cell.content, Html) or cell.is_number else breakable(cell.content)
     return tag("td", content, class_="number" if cell.is_number else None, data_value=value, data_label=column)
 
 
 def verdict(row: Row) -> Html:
-    """A sign, a word and a colour; where the run was too short also how long it would have to be."""
+    """The verdict as a sign, a word and a colour, and how much longer to measure if it is inconclusive."""
     word = tag("b", tag("i", SIGNS[row.verdict], aria_hidden="true"), row.verdict or "no prediction")
     advice = "" if row.longer is None else f", measure {times(row.longer)} × longer"
     return tag("span", word, advice, class_=f"verdict {row.verdict or 'none'}")
 
 
 def times(factor: float) -> str:
-    """Two digits that count."""
+    """A factor with two significant digits."""
     return number(float(f"{factor:.2g}"))
 
 
@@ -81,5 +83,7 @@ def compared(row: Row) -> tuple[Cell, ...]:
 
 
 def plain(pairs: Iterable[tuple[str, str]]) -> Html:
-    """Terms and what they are."""
-    return tag("dl", *(tag("div", tag("dt", term), tag("dd", told)) for term, told in pairs), class_="facts")
+    """A list of terms and their descriptions."""
+    return tag(
+        "dl", *(tag("div", tag("dt", term), tag("dd", description)) for term, description in pairs), class_="facts"
+    )

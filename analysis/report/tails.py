@@ -1,4 +1,4 @@
-"""How delays are distributed: the share of messages that took longer, measured and, where a model knows it, predicted.
+"""The distribution of delays: the share of messages that took longer, measured and, if a model knows it, predicted.
 
 The vertical axis is logarithmic, so an exponential law is a straight line. Pure.
 """
@@ -15,10 +15,11 @@ from brokerbed.analysis.report.chart import draw as draw_chart
 from brokerbed.analysis.report.data import Pairs, Point
 from brokerbed.analysis.report.markup import Html, tag
 from brokerbed.analysis.report.scales import number
+from brokerbed.metrics import END_TO_END_DELAY
 
 CURVES_MAX = 7  # in one chart
-STEPS = 120  # places of a predicted curve
-DOTS = 40  # marks of a measured one, about: so many parts of the axes lie between the first and the last
+STEPS = 120  # points of a predicted curve
+DOTS = 40  # approximate number of markers of a measured curve
 MEASURED = "Marks: the measured share of messages that took longer (CCDF)."
 PREDICTED = "Lines: predicted, taking the queues on the way as independent, each with Poisson arrivals."
 BURSTS = (
@@ -41,13 +42,13 @@ def draw(point: Point) -> Html:
 def _chart(point: Point, measured: dict[str, Pairs], ways: dict[str, Way]) -> Chart:
     curves, unknown, are_bursts_seen = [], [], False
     for place, (name, pairs) in enumerate(measured.items()):
-        known = [(x, y) for x, y in pairs if y > 0]
-        line = predicted_shares(ways[name], known[-1][0], known[-1][1]) if name in ways and known else []
+        seen = [(x, y) for x, y in pairs if y > 0]
+        line = predicted_shares(ways[name], seen[-1][0], seen[-1][1]) if name in ways and seen else []
         if not line:
             unknown.append(name)
         elif _comes_in_bursts(ways[name]):
             are_bursts_seen = True
-        curves.append(Curve(f"{name}{_means(point, name)}", line, _dots(name, known), place % STYLES))
+        curves.append(Curve(f"{name}{_means(point, name)}", line, _dots(name, seen), place % STYLES))
     words = [MEASURED]
     if len(unknown) < len(measured):
         words.append(PREDICTED)
@@ -59,7 +60,7 @@ def _chart(point: Point, measured: dict[str, Pairs], ways: dict[str, Way]) -> Ch
 
 
 def predicted_shares(way: Way, end_s: float, least: float) -> Pairs:
-    """Up to `end_s`, and no further than to a share of `least`; nothing where a queue's distribution is not known."""
+    """The predicted curve up to `end_s` or a share of `least`; empty if the distribution of a queue is unknown."""
     queues = [queue.times for queue in way.queues if queue.times is not None]
     if len(queues) < len(way.queues) or isnan(way.links_s):
         return []
@@ -74,7 +75,7 @@ def _comes_in_bursts(way: Way) -> bool:
 
 
 def _dots(name: str, pairs: Pairs) -> list[Dot]:
-    """Not all, where they would cover one another."""
+    """Markers of a measured curve, without those that would overlap."""
     kept: list[Dot] = []
     for x, y in pairs:
         is_apart = not kept or (
@@ -87,6 +88,6 @@ def _dots(name: str, pairs: Pairs) -> list[Dot]:
 
 def _means(point: Point, name: str) -> str:
     for row in point.rows:
-        if row.metric == "delay.end_to_end" and row.of == name:
+        if row.kind == END_TO_END_DELAY and row.place == name:
             return f": mean {number(row.measured)} s, predicted {number(row.predicted)} s"
     return ""

@@ -1,20 +1,20 @@
-"""What happened when: message rates, faults over them, and who was connected. One picture, one axis of time. Pure."""
+"""Message rates, faults and connections over time, in one picture. Pure."""
 
 from math import isfinite
 
 from brokerbed.analysis.report.chart import path
 from brokerbed.analysis.report.data import Pairs, Point
-from brokerbed.analysis.report.fitting import GAP_PX, LETTER_PX, NARROW, apart, fitting, shortened
+from brokerbed.analysis.report.fitting import GAP_PX, LETTER_PX, NARROW, fitting, shortened, without_overlaps
 from brokerbed.analysis.report.markup import Html, tag
 from brokerbed.analysis.report.scales import Scale, linear_ticks, on_axis, scale
 from brokerbed.scenario.units import NS_PER_S
 
 WIDTH, LEFT, RIGHT = 960.0, 96.0, 16.0
-TOP, LANE = 10.0, 13.0  # above the panels: the names of faults, in as many lanes as they need
+TOP, LANE = 10.0, 13.0  # the names of faults are in lanes above the panels
 PANEL, GAP = 74.0, 16.0
 PEER, PEER_GAP = 9.0, 4.0
 TICKS, NARROW_TICKS = 12, 4
-FAULTS_NAMED_MAX = 12  # beyond that their names would cover the picture
+FAULTS_NAMED_MAX = 12  # more names would cover the picture
 TITLES = {
     "published": "published",
     "notifications": "over links",
@@ -26,7 +26,7 @@ TITLES = {
 
 
 def draw(point: Point) -> Html:
-    """Nothing where nothing was kept."""
+    """The figure; empty if there are no series of this point."""
     rates = {kind: point.series[f"rate.{kind}"][""] for kind in TITLES if f"rate.{kind}" in point.series}
     if not rates:
         return Html("")
@@ -118,25 +118,25 @@ def _in_order(faults: dict[str, Pairs]) -> list[tuple[float, float, str]]:
 def _faults(faults: dict[str, Pairs], time: Scale, top: float, bottom: float) -> list[Html]:
     parts = []
     for begin, end, what in _in_order(faults):
-        x, wide = time.clipped(begin), max(2.0, time.clipped(end) - time.clipped(begin))
-        told = f"{what}, {begin:g} s to " + (f"{end:g} s" if isfinite(end) else "the end")
-        parts.append(tag("rect", tag("title", told), x=x, y=top, width=wide, height=bottom - top, class_="struck"))
+        x, width = time.clipped(begin), max(2.0, time.clipped(end) - time.clipped(begin))
+        title = f"{what}, {begin:g} s to " + (f"{end:g} s" if isfinite(end) else "the end")
+        parts.append(tag("rect", tag("title", title), x=x, y=top, width=width, height=bottom - top, class_="struck"))
     return parts
 
 
 def _fault_names(faults: dict[str, Pairs], time: Scale) -> tuple[list[Html], float]:
-    """Above the panels, each in the first lane where it covers no other; and where the panels begin."""
-    found = _in_order(faults)
-    if not 0 < len(found) <= FAULTS_NAMED_MAX:
+    """The names of faults, each in the first lane where it fits, and the top of the panels below them."""
+    in_order = _in_order(faults)
+    if not 0 < len(in_order) <= FAULTS_NAMED_MAX:
         return [], TOP
-    ends = list[float]()  # of the lanes, the lowest first
+    ends = list[float]()  # right ends of the lanes, the lowest lane first
     placed = []
-    for begin, _, what in found:
+    for begin, _, what in in_order:
         text = shortened(what, time.end)
-        wide = len(text) * LETTER_PX
-        x = max(0.0, min(time.clipped(begin), time.end + RIGHT - wide))
+        text_px = len(text) * LETTER_PX
+        x = max(0.0, min(time.clipped(begin), time.end + RIGHT - text_px))
         lane = next((place for place, end in enumerate(ends) if end + GAP_PX <= x), len(ends))
-        ends[lane : lane + 1] = [x + wide]
+        ends[lane : lane + 1] = [x + text_px]
         placed.append((x, lane, text))
     top = TOP + LANE * len(ends) + 4
     return [tag("text", text, x=x, y=top - 6 - LANE * lane, class_="fault") for x, lane, text in placed], top
@@ -145,7 +145,7 @@ def _fault_names(faults: dict[str, Pairs], time: Scale) -> tuple[list[Html], flo
 def _axis(time: Scale, top: float, bottom: float, wanted: int) -> list[Html]:
     ticks = linear_ticks(time.low, time.high, wanted)
     parts = [tag("line", x1=time(value), x2=time(value), y1=top, y2=bottom, class_="grid") for value in ticks]
-    for at, name in apart([(time(value), on_axis(value)) for value in ticks]):
+    for at, name in without_overlaps([(time(value), on_axis(value)) for value in ticks]):
         parts.append(tag("text", name, x=at, y=bottom + 16, class_="tick mid"))
     parts.append(tag("text", "model time, s", x=(LEFT + time.end) / 2, y=bottom + 34, class_="name mid"))
     return parts

@@ -6,13 +6,14 @@ from brokerbed.analysis.report.data import Point
 from brokerbed.analysis.report.fitting import fitting, shortened
 from brokerbed.analysis.report.markup import Html, joined, tag
 from brokerbed.analysis.report.scales import number
+from brokerbed.metrics import CONTROL_MESSAGES, LOCAL_ENTRIES, NOTIFICATIONS, REMOTE_ENTRIES
 from brokerbed.scenario.layout import Layout, layout
 from brokerbed.scenario.topology import Tree
 
-DRAWN_MAX = 1000  # brokers; of more nothing could be seen
-WIDTH, SMALL = 960.0, 560.0  # of a drawing alone, and of one among others
+DRAWN_MAX = 1000  # brokers; larger drawings would be unreadable
+WIDTH, SMALL = 960.0, 560.0  # widths of a single drawing, and of one among others
 RADIUS_MAX = 13.0
-STEPS = 6  # colours of tables
+STEPS = 6  # colours for sizes of tables
 THINNEST = 0.8
 
 
@@ -22,10 +23,10 @@ def draw(point: Point, width: float = WIDTH) -> Html:
     if len(tree) > DRAWN_MAX:
         return tag("p", f"{len(tree):,} brokers are too many for a drawing; the tables have them.")
     traffic, sizes = traffic_of(point), sizes_of(point)
-    struck = {it.partition(" ")[2] for it in point.series.get("fault", {})}
-    told = f"{len(tree)} brokers, {point.scenario.routing} routing"
-    caption = tag("figcaption", tag("b", told), " ", point.at)
-    picture = fitting(lambda wide: _picture(tree, wide, traffic, sizes, struck), width)
+    struck = {fault.partition(" ")[2] for fault in point.series.get("fault", {})}
+    title = f"{len(tree)} brokers, {point.scenario.routing} routing"
+    caption = tag("figcaption", tag("b", title), " ", point.at)
+    picture = fitting(lambda column: _picture(tree, column, traffic, sizes, struck), width)
     most, largest = max(traffic.values(), default=0.0), max(sizes.values(), default=0.0)
     legend = _legend(most, largest, layout(tree, width).widest_link, bool(struck))
     return tag("figure", caption, picture, legend, class_="full")
@@ -34,44 +35,44 @@ def draw(point: Point, width: float = WIDTH) -> Html:
 def _picture(
     tree: Tree, width: float, traffic: Mapping[str, float], sizes: Mapping[str, float], struck: set[str]
 ) -> Html:  # fmt: skip
-    made = layout(tree, width)
+    placed = layout(tree, width)
     most, largest = max(traffic.values(), default=0.0), max(sizes.values(), default=0.0)
-    links = [_link(tree, child, made, traffic, most, struck) for child in range(1, len(tree))]
-    brokers = [_broker(tree, it, made, sizes, largest, struck) for it in range(len(tree))]
+    links = [_link(tree, child, placed, traffic, most, struck) for child in range(1, len(tree))]
+    brokers = [_broker(tree, broker, placed, sizes, largest, struck) for broker in range(len(tree))]
     title = tag("title", f"The tree of {len(tree)} brokers; the tables of links and brokers have the same figures")
-    return tag("svg", title, *links, *brokers, viewBox=f"0 0 {width:g} {made.height:.0f}", role="img", class_="tree")
+    return tag("svg", title, *links, *brokers, viewBox=f"0 0 {width:g} {placed.height:.0f}", role="img", class_="tree")
 
 
 def traffic_of(point: Point) -> dict[str, float]:
-    """Per link, as the child calls it: messages per second, both ways, all kinds."""
+    """Messages per second on each link, in both directions; links are named from the child's end."""
     parents = dict(point.scenario.tree.links)
-    found = {f"{child}>{parent}": 0.0 for child, parent in parents.items()}
-    for metric in ("rate.notifications", "rate.control"):
+    traffic = {f"{child}>{parent}": 0.0 for child, parent in parents.items()}
+    for metric in (NOTIFICATIONS, CONTROL_MESSAGES):
         for link, rate in point.values(metric).items():
-            one, _, other = link.partition(">")
-            found[link if parents.get(one) == other else f"{other}>{one}"] += rate
-    return found
+            sender, _, receiver = link.partition(">")
+            traffic[link if parents.get(sender) == receiver else f"{receiver}>{sender}"] += rate
+    return traffic
 
 
 def sizes_of(point: Point) -> dict[str, float]:
-    """Per broker: entries of its table, remote and local."""
-    found = dict.fromkeys(point.scenario.tree.names, 0.0)
-    for metric in ("table.remote_entries", "table.local_entries"):
+    """The entries in the table of each broker, remote and local."""
+    sizes = dict.fromkeys(point.scenario.tree.names, 0.0)
+    for metric in (REMOTE_ENTRIES, LOCAL_ENTRIES):
         for broker, entries in point.values(metric).items():
-            found[broker] += entries
-    return found
+            sizes[broker] += entries
+    return sizes
 
 
 def _link(
-    tree: Tree, child: int, made: Layout, traffic: Mapping[str, float], most: float, struck: set[str]
+    tree: Tree, child: int, placed: Layout, traffic: Mapping[str, float], most: float, struck: set[str]
 ) -> Html:  # fmt: skip
     ends = tree.names[child], tree.names[int(tree.parents[child])]
     rate = traffic[">".join(ends)]
-    (x1, y1), (x2, y2) = made.places[child], made.places[int(tree.parents[child])]
-    is_cut = any(sign.join(it) in struck for sign in "->" for it in (ends, ends[::-1]))
-    wide = THINNEST + (made.widest_link - THINNEST) * (rate / most if most else 0.0)
+    (x1, y1), (x2, y2) = placed.places[child], placed.places[int(tree.parents[child])]
+    is_cut = any(sign.join(direction) in struck for sign in "->" for direction in (ends, ends[::-1]))
+    link_width = THINNEST + (placed.widest_link - THINNEST) * (rate / most if most else 0.0)
     title = tag("title", f"{ends[0]} – {ends[1]}: {number(rate)} messages/s" + (", was cut" if is_cut else ""))
-    line = tag("line", title, x1=x1, y1=y1, x2=x2, y2=y2, class_="link", stroke_width=round(wide, 2))
+    line = tag("line", title, x1=x1, y1=y1, x2=x2, y2=y2, class_="link", stroke_width=round(link_width, 2))
     if not is_cut:
         return line
     cut = tag("text", "✕", x=(x1 + x2) / 2, y=(y1 + y2) / 2 + 5, class_="fault mid", aria_hidden="true")
@@ -79,18 +80,18 @@ def _link(
 
 
 def _broker(
-    tree: Tree, it: int, made: Layout, sizes: Mapping[str, float], largest: float, struck: set[str]
+    tree: Tree, broker: int, placed: Layout, sizes: Mapping[str, float], largest: float, struck: set[str]
 ) -> Html:  # fmt: skip
-    name, (x, y) = tree.names[it], made.places[it]
+    name, (x, y) = tree.names[broker], placed.places[broker]
     size, was_struck = sizes[name], name in struck
-    told = f"{name}: {number(size)} entries" + (", was struck" if was_struck else "")
-    radius = made.radius(RADIUS_MAX)
-    parts = [tag("title", told), tag("circle", cx=x, cy=y, r=radius, class_=f"broker q{step_of(size, largest)}")]
+    title = f"{name}: {number(size)} entries" + (", hit by a fault" if was_struck else "")
+    radius = placed.radius(RADIUS_MAX)
+    parts = [tag("title", title), tag("circle", cx=x, cy=y, r=radius, class_=f"broker q{step_of(size, largest)}")]
     if was_struck:
         radius += 4
         parts.append(tag("circle", cx=x, cy=y, r=radius, class_="off"))
-    if made.has_names:
-        parts.append(tag("text", shortened(name, made.room - 4), x=x, y=y + radius + 12, class_="label mid"))
+    if placed.has_names:
+        parts.append(tag("text", shortened(name, placed.room - 4), x=x, y=y + radius + 12, class_="label mid"))
     return tag("g", *parts)
 
 
@@ -101,8 +102,8 @@ def step_of(size: float, largest: float) -> int:
 def _legend(most: float, largest: float, widest: float, has_faults: bool) -> Html:
     items = []
     for share in (0.1, 0.5, 1.0):
-        wide = round(THINNEST + (widest - THINNEST) * share, 1)
-        line = tag("line", x1=2.0, x2=34.0, y1=8.0, y2=8.0, class_="link", stroke_width=wide)
+        link_width = round(THINNEST + (widest - THINNEST) * share, 1)
+        line = tag("line", x1=2.0, x2=34.0, y1=8.0, y2=8.0, class_="link", stroke_width=link_width)
         items.append(tag("li", _sample(36, line), f"{number(most * share)}/s"))
     for step in range(STEPS if largest else 0):
         dot = tag("circle", cx=8.0, cy=8.0, r=6.5, class_=f"broker q{step}")
@@ -110,7 +111,7 @@ def _legend(most: float, largest: float, widest: float, has_faults: bool) -> Htm
         items.append(tag("li", _sample(16, dot), f"{number(low)}–{number(high)}"))
     if has_faults:
         ring = tag("circle", cx=8.0, cy=8.0, r=6.0, class_="off")
-        items.append(tag("li", _sample(16, ring), "ring or ✕: struck by a fault"))
+        items.append(tag("li", _sample(16, ring), "ring or ✕: hit by a fault"))
     words = tag("p", "Links: messages per second, both ways. Brokers: entries of the routing table.", class_="small")
     return joined((words, tag("ul", *items, class_="legend")))
 

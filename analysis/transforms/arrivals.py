@@ -1,6 +1,6 @@
-"""How publications and subscriptions arrived, and how long peers stayed connected: figures for tests of assumptions.
+"""Arrivals of publications and subscriptions, and ON periods of peers, for the tests of assumptions.
 
-Each function gives rows (run, kind, at, bin, count): how many there were in each bin of time, or of equal probability.
+Each function returns rows (run, kind, at, bin, count), with the counts in bins of time or of equal probability.
 """
 
 from pyspark.sql import DataFrame, Window
@@ -11,11 +11,11 @@ from brokerbed.analysis.transforms.moments import bin_of, compared, within
 from brokerbed.log.record import CLIENTS
 
 PUBLICATIONS, SUBSCRIPTIONS, MESSAGES, ON_PERIODS = "publications", "subscriptions", "messages", "on"
-QUANTILES = 10  # bins that a law fills equally
+QUANTILES = 10  # equally likely bins of a law
 
 
 def arrivals(logged: DataFrame, peers: DataFrame, bins: DataFrame) -> DataFrame:
-    """Per broker what clients publish and subscribe to, per peer what it makes; in `bins` of compared time only."""
+    """Publications and subscriptions of clients per broker, and messages per peer, in bins of compared time."""
     event = F.col("event")
     is_entering = event.isin("received", "subscribed") & ~is_link(F.col("client"))
     rows = logged.where(is_entering | (event == "published")).join(
@@ -28,9 +28,9 @@ def arrivals(logged: DataFrame, peers: DataFrame, bins: DataFrame) -> DataFrame:
         .when((event == "subscribed") & ~is_peers, SUBSCRIPTIONS)
     )
     at = F.when(is_peers, F.col("client")).otherwise(F.col("broker"))
-    known = rows.withColumns({"kind": kind, "at": at, "bin": bin_of(F.col("time_ns"), F.col("bin_ns"))})
+    arrived = rows.withColumns({"kind": kind, "at": at, "bin": bin_of(F.col("time_ns"), F.col("bin_ns"))})
     return (
-        known.where(F.col("kind").isNotNull())
+        arrived.where(F.col("kind").isNotNull())
         .join(F.broadcast(bins), ["run", "bin"])
         .groupBy("run", "kind", "at", F.col("bin").cast("long"))
         .agg(F.count("*").alias("count"))
@@ -38,7 +38,7 @@ def arrivals(logged: DataFrame, peers: DataFrame, bins: DataFrame) -> DataFrame:
 
 
 def on_periods(events: DataFrame, peers: DataFrame, intervals: DataFrame) -> DataFrame:
-    """Of peers that come and go: in which tenth of an exponential law with their mean the ON periods are."""
+    """The ON periods of peers that come and go, by tenths of an exponential law with the same mean."""
     of_peer = Window.partitionBy("run", "broker", "client").orderBy("position")
     moves = events.where(F.col("event").isin("connected", "disconnected")).join(
         F.broadcast(peers.where("comes_and_goes").select("run", F.col("id").alias("client"), "base")), ["run", "client"]

@@ -1,9 +1,9 @@
-"""Whether what brokers received and what they did with it add up, exactly.
+"""Checks that the messages which brokers received and routed add up exactly.
 
 A message that comes to a broker is routed to every client that has a subscription to its topic at that moment, and to
-every link whose entry matches: `routed` rows are those that tell so (sent, queued or dropped, each for the first time).
-Between the moment a subscription appears and the moment it goes (an episode) everything that comes to its topic is
-routed to it, but for what a link brought itself.
+every link whose entry matches. Rows are `routed` if they say so (sent, queued or dropped, each for the first time). In
+an episode, which lasts from the moment a subscription appears until it disappears, every message of its topic that
+reaches the broker is routed to the subscriber, except to the link that brought it.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -16,9 +16,9 @@ ROUTED = ("queued", "sent", "dropped")
 
 
 def movements(events: DataFrame, inputs: DataFrame, restarts: DataFrame) -> DataFrame:
-    """Changes of tables, messages that come in, and messages that are routed, with the life of the broker.
+    """Changes of tables, messages that arrive, and messages that are routed, with the life of the broker.
 
-    `inputs` names the event with which a message is routed: as it is received, or after the service at the input.
+    `inputs` has the event at which a message is routed: when it is received, or after the service at the input.
     """
     event = F.col("event")
     wanted = events.join(F.broadcast(inputs), "run").select(
@@ -60,7 +60,7 @@ def with_wildcards(moved: DataFrame, wildcards: DataFrame) -> DataFrame:
 
 
 def to_subscribers(moved: DataFrame, always: DataFrame) -> DataFrame:
-    """Without what was routed to links to which everything goes, whoever subscribes."""
+    """The movements without messages that went to links to which everything is sent."""
     marked = moved.join(F.broadcast(always.withColumn("is_always", F.lit(True))), ["run", "broker", "client"], "left")
     is_routed = F.col("is_routed") & F.col("is_always").isNull()
     kept = marked.withColumn("is_routed", is_routed).drop("is_always")
@@ -68,10 +68,10 @@ def to_subscribers(moved: DataFrame, always: DataFrame) -> DataFrame:
 
 
 def episodes(moved: DataFrame) -> DataFrame:
-    """One row per time that a client was subscribed to a topic: what came meanwhile, and what was routed to it.
+    """One row per period in which a client was subscribed to a topic: how many messages came and were routed to it.
 
-    What was routed outside of any episode has `is_on` false. `late`: routed after something that had entered the tree
-    later, at the same broker and with the same quality of service.
+    Messages that were routed outside of any episode have `is_on` false. `late` counts messages that were routed after
+    one that had entered the tree later, at the same broker and with the same quality of service.
     """
     place = F.xxhash64("run", "broker", "life", "topic")  # numbers sort faster than names
     keys = {"place": place, "who": F.xxhash64("client"), "source": F.xxhash64("origin", "qos")}
@@ -112,7 +112,7 @@ def episodes(moved: DataFrame) -> DataFrame:
 
 
 def per_client(events: DataFrame, inputs: DataFrame) -> DataFrame:
-    """Counts over a whole run, per broker and client or link."""
+    """Counts of messages over a whole run, per broker and client or link."""
     event = F.col("event")
     return (
         events.where(event.isin("received", "served", *ROUTED))
@@ -128,7 +128,7 @@ def per_client(events: DataFrame, inputs: DataFrame) -> DataFrame:
 
 
 def always_balance(counts: DataFrame, always: DataFrame) -> DataFrame:
-    """For links to which everything goes: up, and when flooding also down; but for what came from there."""
+    """Expected and routed messages of links to which everything goes, except what came from there."""
     total = counts.groupBy("run", "broker").agg(F.sum("came").alias("came_in_all"))
     return (
         always.join(counts, ["run", "broker", "client"], "left")
@@ -144,7 +144,7 @@ def always_balance(counts: DataFrame, always: DataFrame) -> DataFrame:
 
 
 def crossings_balance(counts: DataFrame) -> DataFrame:
-    """For each direction of a link: what one end sent, and what the other received."""
+    """What one end of a link sent and the other end received, for each direction."""
     ends = F.split("client", ">")
     at_links = counts.where(is_link(F.col("client")))
     sent = at_links.select("run", F.col("client").alias("link"), "sent", F.lit(0).cast("long").alias("received"))

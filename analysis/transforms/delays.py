@@ -1,8 +1,8 @@
 """Delays: from publishing to the end of processing, and in each queue on the way.
 
-A delay counts where it ends: what ends in compared time is in the mean, whenever it began. So nothing is cut off at the
-end of a run, and waiting for peers that the end of a run brings back is not counted. Copies of the peers are pooled;
-each copy is a unit of its own, as copies do not load one another.
+A delay counts at its end: the mean includes every delay that ends in compared time, whenever it began. So no delay is
+cut off at the end of a run, and waiting that only the end of a run terminates is not counted. The copies of the peers
+are pooled; each copy is a series of its own, as copies do not load one another.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from brokerbed.analysis.transforms.moments import compared, within
 from brokerbed.analysis.transforms.passages import MESSAGE
+from brokerbed.metrics import END_TO_END_DELAY, STAGE_DELAY, Metric
 from brokerbed.scenario.units import NS_PER_S
 
 COPY_IN_TOPIC = r"^copy(\d+)/"
@@ -20,18 +21,18 @@ def peer_cells(passed: DataFrame, intervals: DataFrame, peers: DataFrame) -> Dat
 
 
 def peer_spans(passed: DataFrame, peers: DataFrame) -> DataFrame:
-    """Of the passages of messages: end to end, in the publisher's own queue, and in the subscriber."""
+    """Begin and end of each delay: end to end, in the queue of the publisher, and in the subscriber."""
     base = peers.select("run", "id", "base", "copy")
     named = passed.join(F.broadcast(base.toDF("run", "origin", "publisher", "copy")), ["run", "origin"]).join(
         F.broadcast(base.select("run", "id", "base").toDF("run", "client", "peer")), ["run", "client"]
     )
     is_publisher = F.col("client") == F.col("origin")
     spans = F.when(
-        is_publisher, F.array(_span("delay.stage", F.lit("publisher"), F.col("peer"), "published_ns", "sent_ns"))
+        is_publisher, F.array(_span(STAGE_DELAY, F.lit("publisher"), F.col("peer"), "published_ns", "sent_ns"))
     ).otherwise(
         F.array(
-            _span("delay.end_to_end", F.col("publisher"), F.col("peer"), "published_ns", "processed_ns"),
-            _span("delay.stage", F.lit("subscriber"), F.col("peer"), "received_ns", "processed_ns"),
+            _span(END_TO_END_DELAY, F.col("publisher"), F.col("peer"), "published_ns", "processed_ns"),
+            _span(STAGE_DELAY, F.lit("subscriber"), F.col("peer"), "received_ns", "processed_ns"),
         )
     )
     return named.select("run", "bin_ns", "copy", F.explode(spans).alias("span")).select(
@@ -40,7 +41,7 @@ def peer_spans(passed: DataFrame, peers: DataFrame) -> DataFrame:
 
 
 def output_cells(events: DataFrame, intervals: DataFrame, queues: DataFrame) -> DataFrame:
-    """At the outputs of brokers, to links and to sessions: from routing (at once or queued) to sending."""
+    """Delays at the outputs of brokers to links and sessions, from routing to sending."""
     rows = events.where(F.col("event").isin("queued", "sent")).join(F.broadcast(queues), ["run", "client"])
     passed = rows.groupBy(*MESSAGE, "broker", "client", F.col("stage").alias("first"), F.col("at").alias("second")).agg(
         F.min("time_ns").alias("begun_ns"),
@@ -48,12 +49,12 @@ def output_cells(events: DataFrame, intervals: DataFrame, queues: DataFrame) -> 
         F.max("topic").alias("topic"),
         F.max("bin_ns").alias("bin_ns"),
     )
-    named = passed.withColumns({"metric": F.lit("delay.stage"), "copy": _copy_of(F.col("topic"))})
+    named = passed.withColumns({"metric": F.lit(STAGE_DELAY.name), "copy": _copy_of(F.col("topic"))})
     return _cells(named, intervals)
 
 
 def input_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
-    """At the inputs of brokers: from receipt to the end of the service there, also of what nobody wants."""
+    """Delays at the inputs of brokers, from receipt to the end of service, also of messages that nobody wants."""
     passed = (
         events.where(F.col("event").isin("received", "served"))
         .groupBy(*MESSAGE, "broker")
@@ -68,7 +69,7 @@ def input_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
     )
     named = passed.withColumns(
         {
-            "metric": F.lit("delay.stage"),
+            "metric": F.lit(STAGE_DELAY.name),
             "first": F.lit("broker_in"),
             "second": F.col("broker"),
             "copy": _copy_of(F.col("topic")),
@@ -77,9 +78,9 @@ def input_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
     return _cells(named, intervals)
 
 
-def _span(metric: str, first: Column, second: Column, begun: str, ended: str) -> Column:
+def _span(metric: Metric, first: Column, second: Column, begun: str, ended: str) -> Column:
     return F.struct(
-        F.lit(metric).alias("metric"),
+        F.lit(metric.name).alias("metric"),
         first.alias("first"),
         second.alias("second"),
         F.col(begun).alias("begun_ns"),
@@ -88,16 +89,16 @@ def _span(metric: str, first: Column, second: Column, begun: str, ended: str) ->
 
 
 def _copy_of(topic: Column) -> Column:
-    """Of the peers, by their topic; the classes are one more."""
+    """The number of the copy of the peers, from the topic; -1 for the classes."""
     number = F.regexp_extract(topic, COPY_IN_TOPIC, 1)
     return F.when(number == "", F.lit(-1)).otherwise(number.cast("int"))
 
 
 def _cells(passed: DataFrame, intervals: DataFrame) -> DataFrame:
     seconds = (F.col("time_ns") - F.col("begun_ns")) / NS_PER_S
-    known = passed.where(F.col("time_ns").isNotNull() & F.col("begun_ns").isNotNull())
+    complete = passed.where(F.col("time_ns").isNotNull() & F.col("begun_ns").isNotNull())
     return (
-        within(known, compared(intervals))
+        within(complete, compared(intervals))
         .groupBy("run", "point", "metric", "first", "second", "copy", "batch")
         .agg(F.sum(seconds).alias("x"), F.count("*").cast("double").alias("n"))
         .select("run", "point", "metric", "first", "second", "copy", "batch", "x", "n")

@@ -1,4 +1,4 @@
-"""The routing tables at the end of a run, and what they should be."""
+"""The routing tables at the end of a run, and the tables that the subscriptions require."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -7,7 +7,7 @@ from brokerbed.analysis.transforms.links import is_link
 
 
 def final_entries(moved: DataFrame, lives: DataFrame) -> DataFrame:
-    """Entries that are there at the end: (run, broker, client, filter, entries), from the last life of each broker."""
+    """The entries at the end of a run (run, broker, client, filter, entries), from the last life of each broker."""
     changes = moved.where(F.col("change") != 0).join(F.broadcast(lives), ["run", "broker"], "left")
     last = changes.where(F.col("life") == F.coalesce("last_life", F.lit(1)))
     return (
@@ -18,10 +18,10 @@ def final_entries(moved: DataFrame, lives: DataFrame) -> DataFrame:
 
 
 def wrong_entries(entries: DataFrame, ancestors: DataFrame, sends_each: DataFrame) -> DataFrame:
-    """Remote entries beside those that the local subscriptions below ask for: (..., there, wanted).
+    """Remote entries that exist, and those that the local subscriptions below require: (..., there, wanted).
 
-    `ancestors`: for each broker, every link above it as the parent's end sees it. With identity-based routing a filter
-    has one entry per link, with simple routing one per subscription, with flooding none (it has no ancestors here).
+    `ancestors` has every link above each broker, named from the parent's end. With identity-based routing a filter has
+    one entry per link, with simple routing one per subscription, with flooding none (it has no ancestors here).
     """
     local = (
         entries.where(~is_link(F.col("client")))

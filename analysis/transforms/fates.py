@@ -1,6 +1,6 @@
-"""What became of each message that a peer published, for each subscriber that it was meant for.
+"""What became of each message that a peer published, for each of its subscribers.
 
-A message that did not arrive is looked for hop by hop: where it was seen last, and what was done with it there.
+A message that did not arrive is followed hop by hop, to the last broker that saw it.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -8,14 +8,15 @@ from pyspark.sql import functions as F
 
 from brokerbed.analysis.transforms.moments import compared, within
 from brokerbed.log.record import Reason
+from brokerbed.metrics import DELIVERY_RATIO
 
 WAITING, DROPPED, GONE, LOST = "waiting", "dropped", "gone", "lost"
 PAIR = ("run", "publisher", "subscriber", "number")
 
 
 def due(passed: DataFrame, audiences: DataFrame) -> DataFrame:
-    """One row per message of a peer and subscriber that it is meant for: whether it `is_there`."""
-    made = passed.where(F.col("client") == F.col("origin")).select(
+    """One row per message of a peer and subscriber; `is_there` if the message arrived."""
+    published = passed.where(F.col("client") == F.col("origin")).select(
         "run",
         F.col("origin").alias("publisher"),
         F.col("sequence").alias("number"),
@@ -27,7 +28,7 @@ def due(passed: DataFrame, audiences: DataFrame) -> DataFrame:
         "got",
     )
     return (
-        made.join(F.broadcast(audiences), ["run", "publisher"])
+        published.join(F.broadcast(audiences), ["run", "publisher"])
         .withColumn("subscriber", F.explode("subscribers"))
         .withColumn("is_there", F.array_contains("got", F.col("subscriber")))
         .drop("subscribers", "got")
@@ -35,10 +36,10 @@ def due(passed: DataFrame, audiences: DataFrame) -> DataFrame:
 
 
 def fates(missing: DataFrame, events: DataFrame, hops: DataFrame) -> DataFrame:
-    """Where each message that did not arrive is: `fate`, and for what was dropped the `reason`.
+    """The `fate` of each message that did not arrive, and the `reason` if it was dropped.
 
-    `waiting`: in a queue, or sent and not acknowledged, when the run ended; `gone`: at QoS 0, with a connection that
-    broke; `lost`: somebody took responsibility for it, and nobody has it.
+    `waiting`: it was in a queue, or sent and not acknowledged, when the run ended; `gone`: it had QoS 0, and its
+    connection broke; `lost`: somebody took responsibility for it, and nobody has it.
     """
     identified = (
         events.where(F.col("event") == "identified")
@@ -51,7 +52,10 @@ def fates(missing: DataFrame, events: DataFrame, hops: DataFrame) -> DataFrame:
         .groupBy(*PAIR, "hop")
         .agg(
             _any(F.col("event") == "received").alias("is_here"),
-            *(_any(_to_next() & (F.col("event") == it)).alias(it) for it in ("queued", "sent", "acknowledged")),
+            *(
+                _any(_to_next() & (F.col("event") == event)).alias(event)
+                for event in ("queued", "sent", "acknowledged")
+            ),
             F.max(F.when((_to_next() | _at_input()) & (F.col("event") == "dropped"), F.col("reason"))).alias("reason"),
         )
         .where("is_here")
@@ -73,7 +77,7 @@ def fates(missing: DataFrame, events: DataFrame, hops: DataFrame) -> DataFrame:
 
 
 def delivery_cells(due: DataFrame, waiting: DataFrame, intervals: DataFrame, peers: DataFrame) -> DataFrame:
-    """Of what was published in compared time and is not still waiting: how much was delivered."""
+    """The delivered share of the messages that were published in compared time and are not still waiting."""
     base = peers.select("run", "id", "base", "copy")
     named = (
         due.join(F.broadcast(waiting), list(PAIR), "left_anti")
@@ -84,7 +88,8 @@ def delivery_cells(due: DataFrame, waiting: DataFrame, intervals: DataFrame, pee
         within(named, compared(intervals))
         .groupBy("run", "point", "first", "second", "copy", "batch")
         .agg(F.sum(F.col("is_there").cast("double")).alias("x"), F.count("*").cast("double").alias("n"))
-        .select("run", "point", F.lit("delivery.ratio").alias("metric"), "first", "second", "copy", "batch", "x", "n")
+        .withColumn("metric", F.lit(DELIVERY_RATIO.name))
+        .select("run", "point", "metric", "first", "second", "copy", "batch", "x", "n")
     )
 
 
@@ -102,7 +107,7 @@ def _fate() -> Column:
 
 
 def _seen(events: DataFrame, identified: DataFrame) -> DataFrame:
-    """All that brokers noted of these messages."""
+    """All rows of brokers about these messages."""
     wanted = identified.select("run", "origin", "sequence")
     return (
         events.where(F.col("event").isin("received", "queued", "sent", "acknowledged", "dropped"))
@@ -116,7 +121,7 @@ def _to_next() -> Column:
 
 
 def _at_input() -> Column:
-    """What the emulated service at a broker's input had no room for has gone to nobody."""
+    """Whether the input queue of a broker dropped the message, which then went to nobody."""
     return F.col("reason") == int(Reason.INPUT_FULL)
 
 

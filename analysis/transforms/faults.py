@@ -1,4 +1,4 @@
-"""Faults in the log: when they struck and healed, and until when their effects lasted."""
+"""Faults in the log: when they began and were repaired, and how long their effects lasted."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -13,7 +13,7 @@ STAY = ("run", "publisher", "client", "published_ns", "ended_ns", "through_ns")
 
 
 def marks(logged: DataFrame) -> DataFrame:
-    """The few rows that tell of faults, and of brokers that began a life."""
+    """The few rows about faults and starts of brokers."""
     return logged.where(F.col("event").isin(*MARKS)).select(
         "run", "broker", "event", "time_ns", "position", "client", "sequence"
     )
@@ -22,21 +22,21 @@ def marks(logged: DataFrame) -> DataFrame:
 def aftermath(
     passed: DataFrame, events: DataFrame, peers: DataFrame, inputs: DataFrame, faults: DataFrame
 ) -> DataFrame:
-    """Per fault: when the last resynchronisation was made and the backlog that the fault caused was gone.
+    """The end of each fault's effects: of the last resynchronisation, and of the backlog that it caused.
 
-    Every message that was under way during the fault may have been held up by it, and so may the messages behind it.
-    So the backlog is gone when all messages that were under way have arrived and every queue through which one of them
-    went has been empty once since. Messages that wait for a peer that is away are no backlog of the fault: see _held.
+    The fault may have delayed every message that was in transit, and the messages behind it. So the backlog is gone
+    when all messages that were in transit have arrived, and every queue that one of them passed has been empty once
+    since. Messages that wait for a peer that is away are no backlog of the fault: see _held.
     """
     resync = events.where(F.col("event") == "link_resync").join(F.broadcast(faults), "run")
-    told = resync.where(F.col("time_ns").between(F.col("struck_ns"), F.col("confirmed_ns"))).select(
+    resynchronised = resync.where(F.col("time_ns").between(F.col("struck_ns"), F.col("confirmed_ns"))).select(
         "run", "fault", F.col("time_ns").alias("through_ns")
     )
     arrived = passed.withColumns({"ended_ns": F.col("processed_ns"), "through_ns": F.col("processed_ns")})
     queued = _peer_stays(passed).unionByName(_broker_stays(passed, _since_first(events, faults), inputs))
     stays = _with_busy_periods(queued).unionByName(arrived.withColumnRenamed("origin", "publisher").select(*STAY))
     return (
-        told.unionByName(_held(stays, _away(events, peers, faults), faults))
+        resynchronised.unionByName(_held(stays, _away(events, peers, faults), faults))
         .groupBy("run", "fault")
         .agg(F.max("through_ns").alias("through_ns"))
         .select("run", "fault", "through_ns")
@@ -44,7 +44,7 @@ def aftermath(
 
 
 def _since_first(events: DataFrame, faults: DataFrame) -> DataFrame:
-    """From the first fault of a run on."""
+    """The events of each run from its first fault on."""
     first = faults.groupBy("run").agg(F.min("struck_ns").alias("first_ns"))
     return events.join(F.broadcast(first), "run").where(F.col("time_ns") >= F.col("first_ns"))
 
@@ -66,8 +66,8 @@ def _peer_stays(passed: DataFrame) -> DataFrame:
 def _broker_stays(passed: DataFrame, events: DataFrame, inputs: DataFrame) -> DataFrame:
     """The time of each message at the input of a broker, and at its outputs to links and sessions.
 
-    Copies of the peers have stages of their own. Of a message that no peer published the publication is not known; it
-    counts from when a broker saw it first.
+    Copies of the peers have stages of their own. If no peer published a message, its publication time is unknown, and
+    the time at which a broker first saw it is used.
     """
     event = F.col("event")
     is_input = event.isin("received", "served") & (F.col("input") == "served")
@@ -83,13 +83,13 @@ def _broker_stays(passed: DataFrame, events: DataFrame, inputs: DataFrame) -> Da
             F.max("topic").alias("topic"),
         )
     )
-    made = passed.where(F.col("client") == F.col("origin")).select(
+    published = passed.where(F.col("client") == F.col("origin")).select(
         "run", F.col("origin").alias("publisher"), F.col("sequence").alias("number"), "published_ns"
     )
     identified = (
         events.where(event == "identified")
         .select(*MESSAGE, F.col("client").alias("publisher"), F.col("number").cast("long"))
-        .join(made, ["run", "publisher", "number"])
+        .join(published, ["run", "publisher", "number"])
         .select(*MESSAGE, "publisher", "published_ns")
     )
     first_ns = F.min("begun_ns").over(Window.partitionBy(*MESSAGE))
@@ -119,7 +119,7 @@ def _with_busy_periods(stays: DataFrame) -> DataFrame:
 
 
 def _away(events: DataFrame, peers: DataFrame, faults: DataFrame) -> DataFrame:
-    """The peers that had gone by themselves when a fault was over, and since when."""
+    """The peers that had disconnected by themselves when a fault was over, and since when."""
     moving = peers.where("comes_and_goes").select("run", F.col("id").alias("client"))
     last = F.max_by(F.struct("event", "time_ns"), F.struct("time_ns", "position"))
     return (
@@ -135,8 +135,11 @@ def _away(events: DataFrame, peers: DataFrame, faults: DataFrame) -> DataFrame:
 
 
 def _held(stays: DataFrame, away: DataFrame, faults: DataFrame) -> DataFrame:
-    """The stays of messages that were under way during a fault, unless the publisher or the subscriber was away from
-    the publication until the repair: such a message would have waited all the same."""
+    """The stays of messages that were in transit during a fault.
+
+    If the publisher or the subscriber was away from the publication until the repair, the message would have waited
+    without the fault, too, and is left out.
+    """
     of_publisher = away.select("run", "fault", F.col("client").alias("publisher"), F.col("since_ns").alias("gone_ns"))
     is_held = (F.col("published_ns") <= F.col("confirmed_ns")) & (F.col("ended_ns") >= F.col("struck_ns"))
     had_left = F.least(F.col("since_ns"), F.col("gone_ns")) <= F.col("published_ns")

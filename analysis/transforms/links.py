@@ -1,10 +1,11 @@
-"""What crosses overlay links: notifications, additional ones, control messages."""
+"""Messages on overlay links: notifications, additional notifications, control messages."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from brokerbed.analysis.transforms.moments import compared, within
 from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY
+from brokerbed.metrics import ADDITIONAL_NOTIFICATIONS, ALL_MESSAGES, CONTROL_MESSAGES, NOTIFICATIONS, Metric
 
 CONTROL = ("link_subscribe", "link_unsubscribe", "link_refresh")
 
@@ -18,7 +19,7 @@ def has_flag(flags: int) -> Column:
 
 
 def link_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
-    """Counts per link and batch; `n` is left to the exposure, as a batch without messages counts, too."""
+    """Counts per link and batch, and in total."""
     is_sent = (F.col("event") == "sent") & is_link(F.col("client")) & ~has_flag(REPLAY | DUPLICATE)
     crossings = events.where(is_sent | F.col("event").isin(*CONTROL))
     per_link = (
@@ -30,17 +31,14 @@ def link_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
             F.sum((F.col("event") != "sent").cast("double")).alias("control"),
         )
     )
+    notifications, control = F.col("notifications"), F.col("control")
     rows = F.array(
-        _row("rate.notifications", F.col("link"), "notifications"),
-        _row("rate.control", F.col("link"), "control"),
-        _row("rate.notifications", F.lit(""), "notifications"),
-        _row("rate.notifications.additional", F.lit(""), "additional"),
-        _row("rate.control", F.lit(""), "control"),
-        F.struct(
-            F.lit("rate.total").alias("metric"),
-            F.lit("").alias("first"),
-            (F.col("notifications") + F.col("control")).alias("x"),
-        ),
+        _row(NOTIFICATIONS, F.col("link"), notifications),
+        _row(CONTROL_MESSAGES, F.col("link"), control),
+        _row(NOTIFICATIONS, F.lit(""), notifications),
+        _row(ADDITIONAL_NOTIFICATIONS, F.lit(""), F.col("additional")),
+        _row(CONTROL_MESSAGES, F.lit(""), control),
+        _row(ALL_MESSAGES, F.lit(""), notifications + control),
     )
     return (
         per_link.select("run", "point", "batch", "seconds", F.explode(rows).alias("row"))
@@ -51,5 +49,5 @@ def link_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
     )
 
 
-def _row(metric: str, first: Column, counted: str) -> Column:
-    return F.struct(F.lit(metric).alias("metric"), first.alias("first"), F.col(counted).alias("x"))
+def _row(metric: Metric, first: Column, count: Column) -> Column:
+    return F.struct(F.lit(metric.name).alias("metric"), first.alias("first"), count.alias("x"))

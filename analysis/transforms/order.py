@@ -1,11 +1,11 @@
-"""The order in which messages reach clients: per publisher, topic and quality of service as they were published."""
+"""The order in which messages reach clients, which must be that of publication per publisher, topic and QoS."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 
 def out_of_order(passed: DataFrame) -> DataFrame:
-    """Messages of peers as their subscribers got them: `is_late` if one that was published later came first."""
+    """The messages of peers that subscribers received; `is_late` if one that was published later came first."""
     before = (
         Window.partitionBy("run", "client", "origin", "topic", "qos")
         .orderBy("received_position")

@@ -1,16 +1,16 @@
-"""What the testbed's clients tell of each message of theirs: one row per message and client that had to do with it."""
+"""The clients' view of messages: one row per message and client that published or received it."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-MESSAGE = ("run", "origin", "sequence")  # in the clients' log: the publisher, and its own number of the message
+MESSAGE = ("run", "origin", "sequence")  # in the clients' log: the publisher, and its number of the message
 NOTED = ("published", "sent", "acknowledged", "received", "processed")
 
 
 def passages(clients: DataFrame) -> DataFrame:
-    """The publisher's row of a message has `client` = `origin`; what it did is also on the subscribers' rows.
+    """The publisher's row of a message has `client` = `origin`; subscribers' rows contain the publisher's times, too.
 
-    Times are those of the first time; `received_times` tells how often it came.
+    Times are those of the first event of a kind; `received_times` counts how often the message was received.
     """
     of_message = Window.partitionBy(*MESSAGE)
     per_client = (

@@ -1,6 +1,6 @@
-"""Series for the report's pictures: counts over time, distributions of delays, who was connected when.
+"""Series that the report draws: counts over time, distributions of delays, and connections.
 
-Each function gives a bounded number of rows for the few runs that brokerbed/scenario/sampling.py picks.
+Each function returns a bounded number of rows for the few runs that brokerbed/scenario/sampling.py selects.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -9,11 +9,12 @@ from pyspark.sql import functions as F
 from brokerbed.analysis.transforms.links import CONTROL, has_flag, is_link
 from brokerbed.analysis.transforms.moments import bin_of, compared, within
 from brokerbed.log.record import DUPLICATE, REPLAY
+from brokerbed.metrics import END_TO_END_DELAY
 from brokerbed.scenario.units import NS_PER_S
 
-PER_DECADE = 24  # buckets of delays: 10% apart
-SHORTEST_S = 1e-6  # what is shorter is in the first bucket
-MOVES_MAX = 300  # of one peer: connections and disconnections
+PER_DECADE = 24  # buckets of delays, which are 10% apart
+SHORTEST_S = 1e-6  # shorter delays are in the first bucket
+MOVES_MAX = 300  # connections and disconnections of one peer
 
 
 def counts(events: DataFrame, bins: int) -> DataFrame:
@@ -38,14 +39,14 @@ def _kind() -> Column:
     )
 
 
-def delays(spans: DataFrame, intervals: DataFrame, ways: DataFrame) -> DataFrame:
-    """(run, first, second, bucket, count): the delays of the given ways, where they ended in compared time."""
-    known = spans.where((F.col("metric") == "delay.end_to_end") & F.col("time_ns").isNotNull()).join(
-        F.broadcast(ways), ["run", "first", "second"]
+def delays(spans: DataFrame, intervals: DataFrame, pairs: DataFrame) -> DataFrame:
+    """(run, first, second, bucket, count): the delays of the given pairs that ended in compared time."""
+    complete = spans.where((F.col("metric") == END_TO_END_DELAY.name) & F.col("time_ns").isNotNull()).join(
+        F.broadcast(pairs), ["run", "first", "second"]
     )
     seconds = F.greatest((F.col("time_ns") - F.col("begun_ns")) / NS_PER_S, F.lit(SHORTEST_S))
     return (
-        within(known, compared(intervals))
+        within(complete, compared(intervals))
         .groupBy("run", "first", "second", F.floor(F.log10(seconds) * PER_DECADE).alias("bucket"))
         .agg(F.count("*").alias("count"))
     )

@@ -1,17 +1,16 @@
-"""Sizes of routing tables over time, from what was entered and removed."""
+"""Sizes of routing tables over time, computed from the entries that were added and removed."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from brokerbed.analysis.transforms.links import is_link
 from brokerbed.analysis.transforms.moments import within
+from brokerbed.metrics import LOCAL_ENTRIES, REMOTE_ENTRIES
 from brokerbed.scenario.units import NS_PER_S
-
-METRICS = {True: "table.remote_entries", False: "table.local_entries"}
 
 
 def table_changes(events: DataFrame) -> DataFrame:
-    """One row for each entry that appeared (+1) or went (-1)."""
+    """One row for each entry that was added (+1) or removed (-1)."""
     return events.where(F.col("event").isin("subscribed", "unsubscribed")).withColumns(
         {
             "change": F.when(F.col("event") == "subscribed", 1).otherwise(-1),
@@ -21,7 +20,7 @@ def table_changes(events: DataFrame) -> DataFrame:
 
 
 def table_cells(changes: DataFrame, intervals: DataFrame, brokers: DataFrame, restarts: DataFrame) -> DataFrame:
-    """Entry-seconds per broker and batch. A table is empty when its broker starts; restarts are interval limits."""
+    """Entry-seconds per broker and batch. Tables are empty when brokers start, and restarts are limits of intervals."""
     in_interval = (
         within(changes.select("run", "bin_ns", "time_ns", "broker", "is_remote", "change"), intervals)
         .groupBy("run", "broker", "is_remote", "interval")
@@ -42,7 +41,7 @@ def table_cells(changes: DataFrame, intervals: DataFrame, brokers: DataFrame, re
         .where(F.col("batch") >= 0)
     )
     entry_ns = F.col("size") * (F.col("end_ns") - F.col("begin_ns")) + F.coalesce("area", F.lit(0))
-    metric = F.when(F.col("is_remote"), METRICS[True]).otherwise(METRICS[False])
+    metric = F.when(F.col("is_remote"), REMOTE_ENTRIES.name).otherwise(LOCAL_ENTRIES.name)
     return (
         sized.withColumn("first", F.explode(F.array(F.lit(""), F.col("broker"))))
         .groupBy("run", "point", metric.alias("metric"), "first", "batch", "seconds")
@@ -53,7 +52,7 @@ def table_cells(changes: DataFrame, intervals: DataFrame, brokers: DataFrame, re
 
 
 def _grid(intervals: DataFrame, brokers: DataFrame, restarts: DataFrame) -> DataFrame:
-    """Every broker in every interval, with both kinds of entries, and how often it had been restarted by then."""
+    """Every broker in every interval, with both kinds of entries and the number of its restarts so far."""
     times = intervals.select("run", "point", "interval", "begin_ns", "end_ns", "batch", "seconds").distinct()
     cells = times.join(F.broadcast(brokers), "run")
     is_before = (

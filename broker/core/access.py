@@ -1,8 +1,9 @@
-"""Who may connect, publish and subscribe, by files in Mosquitto's formats. Checking is pure; others read the files.
+"""Decides who may connect, publish and subscribe, from the text of files in Mosquitto's formats. It reads no files.
 
-Passwords: `name:$7$iterations$salt$hash` (PBKDF2 with SHA-512), as mosquitto_passwd writes them. Access: `user NAME`
-begins the rules of one user, `topic [read|write|readwrite] FILTER` is a rule, `pattern ...` one for everybody in which
-%u and %c stand for user name and client id. With an access file, what no rule allows is refused.
+A line of a password file is `name:$7$iterations$salt$hash` (PBKDF2 with SHA-512), as mosquitto_passwd writes it. In an
+access file, `user NAME` begins the rules of one user, `topic [read|write|readwrite] FILTER` is a rule, and
+`pattern ...` is a rule for everybody in which %u and %c stand for the user name and the client id. If there is an
+access file, whatever no rule allows is refused.
 """
 
 import base64
@@ -13,16 +14,16 @@ from dataclasses import dataclass
 
 from brokerbed.topics import filter_problem
 
-ITERATIONS_MAX = 20_000  # more would let one CONNECT hold up everybody for tens of milliseconds
-SALT_BYTES, HASH_BYTES, ITERATIONS = 12, 64, 101  # what mosquitto_passwd uses
+ITERATIONS_MAX = 20_000  # with more, one CONNECT could block all clients for tens of milliseconds
+SALT_BYTES, HASH_BYTES, ITERATIONS = 12, 64, 101  # mosquitto_passwd uses these values
 READ, WRITE = "read", "write"
 _BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _PASSWORD = re.compile(rf"(?P<name>[^:]+):\$7\$(?P<iterations>[0-9]{{1,9}})\$(?P<salt>{_BASE64})\$(?P<hash>{_BASE64})")
 _MODES = {"read": (READ,), "write": (WRITE,), "readwrite": (READ, WRITE)}
 
 
-OVERLAY = "$overlay"  # the first level of topics on which brokers talk to each other, which no client can read
-RESERVED_TOPICS = ("$SYS/", "$share/", "$overlay/")  # nobody publishes to these
+OVERLAY = "$overlay"  # the first level of the topics that brokers use among themselves; no client can read them
+RESERVED_TOPICS = ("$SYS/", "$share/", "$overlay/")  # no client may publish to topics that begin with these
 
 
 class AccessError(ValueError):
@@ -31,15 +32,15 @@ class AccessError(ValueError):
 
 @dataclass(frozen=True)
 class Users:
-    passwords: dict[str, tuple[int, bytes, bytes]]  # iterations, salt, hash
+    passwords: dict[str, tuple[int, bytes, bytes]]  # user name -> iterations, salt, hash
 
     def accepts(self, name: str | None, password: bytes | None) -> bool:
-        known = self.passwords.get(name or "")
-        if known is None or password is None:
+        stored = self.passwords.get(name or "")
+        if stored is None or password is None:
             return False
-        iterations, salt, expected = known
-        found = hashlib.pbkdf2_hmac("sha512", password, salt, iterations, len(expected))
-        return hmac.compare_digest(found, expected)
+        iterations, salt, expected = stored
+        digest = hashlib.pbkdf2_hmac("sha512", password, salt, iterations, len(expected))
+        return hmac.compare_digest(digest, expected)
 
 
 def parse_users(text: str) -> Users:
@@ -56,14 +57,14 @@ def parse_users(text: str) -> Users:
 
 
 def password_line(name: str, password: str, salt: bytes) -> str:
-    """The line of a password file for a user."""
+    """The line for a user in a password file."""
     hashed = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, ITERATIONS, HASH_BYTES)
     return f"{name}:$7${ITERATIONS}${base64.b64encode(salt).decode()}${base64.b64encode(hashed).decode()}"
 
 
 @dataclass(frozen=True)
 class Rule:
-    user: str | None  # None: everybody (a pattern), "": clients without a name
+    user: str | None  # None: a pattern, for everybody; "": clients without a user name
     mode: tuple[str, ...]
     filter: str
 
@@ -73,13 +74,13 @@ class Access:
     rules: tuple[Rule, ...]
 
     def allows(self, mode: str, user: str | None, client_id: str, topic_filter: str) -> bool:
-        """Whether a rule covers everything that the topic or filter can match."""
+        """Whether one rule covers everything that the topic or filter can match."""
         for rule in self.rules:
             if mode not in rule.mode or (rule.user is not None and rule.user != (user or "")):
                 continue
             allowed = rule.filter
             if rule.user is None:
-                if _is_dangerous(user or "") or _is_dangerous(client_id):
+                if _would_widen_pattern(user or "") or _would_widen_pattern(client_id):
                     continue
                 allowed = allowed.replace("%c", client_id).replace("%u", user or "")
             if covers(allowed, topic_filter):
@@ -88,21 +89,21 @@ class Access:
 
 
 def may_publish(access: Access | None, user: str | None, client_id: str, topic: str) -> bool:
-    """Whether a client may publish to a topic, now or as its will."""
+    """Whether a client may publish to a topic, directly or by its will."""
     if topic[0] == "$" and topic.startswith(RESERVED_TOPICS):
         return False
     return access is None or access.allows(WRITE, user, client_id, topic)
 
 
 def may_subscribe(access: Access | None, user: str | None, client_id: str, topic_filter: str) -> bool:
-    """Whether a client may read everything that a filter, without its shared group, can match."""
+    """Whether a client may read everything that a filter can match. The filter is given without its shared group."""
     if topic_filter.split("/", 1)[0] == OVERLAY:
         return False
     return access is None or access.allows(READ, user, client_id, topic_filter)
 
 
-def _is_dangerous(name: str) -> bool:
-    """A name that would widen the pattern it is put into."""
+def _would_widen_pattern(name: str) -> bool:
+    """Whether a user name or client id would make a pattern match more once it is inserted."""
     return any(character in name for character in "+#/")
 
 
@@ -125,7 +126,7 @@ def parse_access(text: str) -> Access:
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Whether every topic that `narrow` matches is matched by `wide`."""
+    """Whether `wide` matches every topic that `narrow` matches."""
     wide_levels, narrow_levels = wide.split("/"), narrow.split("/")
     if narrow.startswith("$") and wide_levels[0] in ("+", "#"):
         return False

@@ -1,7 +1,8 @@
-"""Deliveries to clients: sent, queued or dropped; the acknowledgements that clients give; emulated service on the way.
+"""Deliveries to sessions: sending, queueing and dropping them, their acknowledgement, and emulated service on the way.
 
-A delivery waits in its session's queue while the session is not connected, the client does not read, the window of
-unacknowledged messages is full, or the emulated service is busy. Nothing newer at QoS 1 or 2 overtakes what waits.
+A delivery waits in its session's queue while the session is not connected, the peer does not read, the window of
+unacknowledged messages is full, or the emulated service is busy. No newer delivery at QoS 1 or 2 overtakes one that
+waits.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from brokerbed.broker.core.connection import Connection
 
 QOS = (mqtt5.QoS(0), mqtt5.QoS(1), mqtt5.QoS(2))
-QUEUED, SENT, ACKNOWLEDGED = map(int, (Kind.QUEUED, Kind.SENT, Kind.ACKNOWLEDGED))  # an enum's members are slow to get
+QUEUED, SENT, ACKNOWLEDGED = map(int, (Kind.QUEUED, Kind.SENT, Kind.ACKNOWLEDGED))  # access to enum members is slow
 
 
 def is_full(broker: "Broker", session: Session, message: Message) -> bool:
@@ -40,12 +41,12 @@ def is_full(broker: "Broker", session: Session, message: Message) -> bool:
 
 
 def copy_of(broker: "Broker", topic: str) -> str:
-    """Which set of emulated service stages a topic goes through: its copy's, as `copy3`, or that of all others."""
+    """The set of emulated service stages for a topic: that of its copy, such as `copy3`, or "" for all other topics."""
     return topic.split("/", 1)[0] if broker.config.service_per_copy and topic.startswith("copy") else ""
 
 
 def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
-    """Through the emulated service of a link, if there is one; then sent, or left to wait."""
+    """Pass a delivery through the emulated service of a link, if there is one; then send or queue it."""
     link = session.link
     if link is None or (demand := broker.config.service_link) is None:
         _deliver(broker, session, delivery, now_ns)
@@ -59,17 +60,17 @@ def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int)
     if delivery.qos:
         persist.save_delivery(broker, session, delivery)
     _log_queued(broker, session, delivery, now_ns)
-    broker.at(due_ns, _through, (session, delivery))
+    broker.at(due_ns, _link_service_done, (session, delivery))
 
 
-def _through(broker: "Broker", staged: tuple[Session, Delivery], due_ns: int) -> None:
-    session, delivery = staged
+def _link_service_done(broker: "Broker", in_service: tuple[Session, Delivery], due_ns: int) -> None:
+    session, delivery = in_service
     if session.link is not None and session.link.staged.pop(delivery, 0) is None:
         _deliver(broker, session, delivery, due_ns)
 
 
 def _deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
-    """Send it now if nothing stands before it, else let it wait."""
+    """Send the delivery now if nothing waits before it; queue it otherwise."""
     connection = session.connection
     if delivery.qos == 0 and connection is None:
         drop(broker, session, delivery, Reason.OFFLINE, now_ns)
@@ -94,23 +95,23 @@ def _deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int
         if oldest is None:
             drop(broker, session, delivery, Reason.QUEUE_FULL, now_ns)
             return
-        if not session.parked:  # what was in service is the head of the queue, which is dropped
+        if not session.parked:  # then the dropped head of the queue was the delivery in service
             session.service_due_ns = session.service_left_ns = None
         drop(broker, session, oldest, Reason.QUEUE_FULL, now_ns)
-    delivery.since_ns = now_ns
+    delivery.queued_at_ns = now_ns
     session.push(delivery)
-    if session.number:
+    if session.row_number:
         persist.save_delivery(broker, session, delivery)
     _log_queued(broker, session, delivery, now_ns)
     if session.demand is not None:
-        _serve(broker, session, now_ns)
+        _start_service(broker, session, now_ns)
 
 
 def pump(broker: "Broker", session: Session, now_ns: int) -> None:
-    """Send what waits, as far as the window allows."""
+    """Send queued deliveries, as far as the window of unacknowledged messages allows."""
     connection = session.connection
     if session.demand is not None:
-        _serve(broker, session, now_ns)
+        _start_service(broker, session, now_ns)
         return
     while session.queue and connection is not None and not connection.is_blocked:
         if session.queue[0].qos and len(session.inflight) >= connection.inflight_max:
@@ -119,16 +120,16 @@ def pump(broker: "Broker", session: Session, now_ns: int) -> None:
 
 
 def resume(broker: "Broker", session: Session, now_ns: int) -> None:
-    """A session is connected (again): first what was under way, in order, then what waited."""
+    """A session is connected (again): resend what is unacknowledged, in order, then send what is queued."""
     connection = session.connection
     assert connection is not None
     session.park(connection.inflight_max)
-    for packet_id, delivery in list(session.inflight.items()):
+    for packet_id, delivery in list(session.deliveries_in_flight().items()):
         if delivery.is_released:
             broker.send(connection, mqtt5.PubRelPacket(packet_id))
             continue
         output = encoded(connection, delivery, packet_id, True, now_ns)
-        if connection.is_wire and len(output) > connection.packet_bytes_max:  # which may be less than before
+        if connection.is_wire and len(output) > connection.packet_bytes_max:  # the limit may be lower than before
             del session.inflight[packet_id]
             drop(broker, session, delivery, Reason.TOO_LARGE, now_ns)
         else:
@@ -138,31 +139,31 @@ def resume(broker: "Broker", session: Session, now_ns: int) -> None:
 
 def _send(broker: "Broker", session: Session, connection: "Connection", delivery: Delivery, now_ns: int) -> None:
     message = delivery.message
-    is_again = delivery.packet_id != 0
-    if message.expires_at_ns is not None and message.expires_at_ns <= now_ns and not is_again:  # [MQTT-4.3.3-7]
+    is_resent = delivery.packet_id != 0
+    if message.expires_at_ns is not None and message.expires_at_ns <= now_ns and not is_resent:  # [MQTT-4.3.3-7]
         drop(broker, session, delivery, Reason.EXPIRED, now_ns)
         return
     packet_id = delivery.packet_id or (persist.take_packet_id(broker, session) if delivery.qos else 0)
-    if is_again:
+    if is_resent:
         session.parked.pop(packet_id, None)
-    aliases = len(connection.aliases_out)
-    output = encoded(connection, delivery, packet_id, is_again, now_ns)
+    aliases_before = len(connection.aliases_out)
+    output = encoded(connection, delivery, packet_id, is_resent, now_ns)
     if connection.is_wire and len(output) > connection.packet_bytes_max:
-        if len(connection.aliases_out) > aliases:
-            connection.aliases_out.popitem()  # the client will not hear of it
+        if len(connection.aliases_out) > aliases_before:
+            connection.aliases_out.popitem()  # the packet that would have set the alias is not sent
         drop(broker, session, delivery, Reason.TOO_LARGE, now_ns)
         return
     if delivery.qos:
         session.inflight[packet_id] = delivery
         delivery.packet_id = packet_id
-        if session.number:
+        if session.row_number:
             persist.save_delivery(broker, session, delivery)
-    elif delivery.number:  # it was stored while it waited for the emulated service
+    elif delivery.row_number:  # a delivery at QoS 0 is stored only while it waits for the emulated service
         persist.forget_delivery(broker, delivery)
     broker.counters.messages_delivered += 1
-    flags = RETAIN * delivery.retain | DUPLICATE * is_again | REPLAY * (delivery.answers is not None)
+    flags = RETAIN * delivery.retain | DUPLICATE * is_resent | REPLAY * (delivery.answers is not None)
     flags |= WAITED * delivery.has_waited
-    if session.link is not None and not is_again:  # sent again it is no other notification
+    if session.link is not None and not is_resent:  # a message that is resent is not counted twice
         session.link.sent[NOTIFICATION if delivery.answers is None else RETAINED] += 1
         flags |= ADDITIONAL * (message.is_additional and session.link.is_parent)
     broker.log_message(now_ns, SENT, session.log_number, message, delivery.qos, 0, flags)
@@ -170,7 +171,7 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
 
 
 def encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_duplicate: bool, now_ns: int) -> Any:
-    """A PUBLISH as this connection writes it: bytes, or an object on a simulated network."""
+    """The PUBLISH for a delivery as this connection needs it: bytes, or an object on a simulated network."""
     message = delivery.message
     if not connection.is_wire:
         return Published(
@@ -197,7 +198,7 @@ def encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_dup
 
 
 def _aliased(connection: "Connection", topic: str) -> tuple[str, int | None]:
-    """Topic and alias to send: the alias alone where the client knows it, both where it learns it."""
+    """The topic and alias to send: only the alias if the client knows it already, and both to set it."""
     alias = connection.aliases_out.get(topic)
     if alias is not None:
         return "", alias
@@ -241,10 +242,11 @@ def drop(broker: "Broker", session: Session, delivery: Delivery, reason: Reason,
 # -- emulated service at a session's output: first come first served, only while connected, preemptive resume ---------
 
 
-def _serve(broker: "Broker", session: Session, now_ns: int) -> None:
-    """Begin or go on with the service of the oldest message, if it is not in service already.
+def _start_service(broker: "Broker", session: Session, now_ns: int) -> None:
+    """Start or resume the service of the oldest queued message, if it is not in service already.
 
-    `now_ns` is when the one before it was due, which a late timer makes to be before it came.
+    After a service, `now_ns` is the time when it was due. If the timer was late, the next message may have been queued
+    after that time, so its service does not start before it was queued.
     """
     connection = session.connection
     if not session.queue or connection is None or connection.is_blocked or session.service_due_ns is not None:
@@ -254,20 +256,20 @@ def _serve(broker: "Broker", session: Session, now_ns: int) -> None:
     assert session.demand is not None
     left_ns = session.demand() if session.service_left_ns is None else session.service_left_ns
     session.service_left_ns = None
-    session.service_due_ns = max(now_ns, session.queue[0].since_ns) + left_ns
-    broker.at(session.service_due_ns, _served, session)
+    session.service_due_ns = max(now_ns, session.queue[0].queued_at_ns) + left_ns
+    broker.at(session.service_due_ns, _service_done, session)
 
 
-def _served(broker: "Broker", session: Session, due_ns: int) -> None:
+def _service_done(broker: "Broker", session: Session, due_ns: int) -> None:
     if session.service_due_ns != due_ns or session.connection is None:
         return
     session.service_due_ns = None
     _send(broker, session, session.connection, session.pop(), due_ns)
-    _serve(broker, session, due_ns)
+    _start_service(broker, session, due_ns)
 
 
 def disconnected(broker: "Broker", session: Session, now_ns: int) -> None:
-    """The session, a client's or a link's, is without a connection from now on: what is in service is interrupted."""
+    """The session of a client or a link has lost its connection. Service that is in progress is interrupted."""
     session.connection = None
     if broker.log is not None:
         broker.log.add(now_ns, Kind.DISCONNECTED, session.log_number)
@@ -280,14 +282,19 @@ def disconnected(broker: "Broker", session: Session, now_ns: int) -> None:
 
 
 def acknowledged(broker: "Broker", session: Session, packet_id: int, now_ns: int) -> None:
-    """PUBACK. One for a message that is not open is ignored: after a reconnection it may come late."""
-    delivery = session.inflight.get(packet_id)
+    """Handle a PUBACK for a message, or for an announcement to a child.
+
+    An unknown packet id is ignored: after a reconnection an acknowledgement may arrive late.
+    """
+    delivery = session.delivery_in_flight(packet_id)
     if delivery is None:
+        if session.link is not None:
+            session.link.announced.acknowledged(packet_id, now_ns)
         return
     if delivery.qos != 1:
         raise ProtocolError("PUBACK for a message at QoS 2")
     del session.inflight[packet_id]
-    if delivery.number:
+    if delivery.row_number:
         persist.forget_delivery(broker, delivery)
     broker.log_message(now_ns, ACKNOWLEDGED, session.log_number, delivery.message, 1)
     if session.queue and session.service_due_ns is None:
@@ -301,7 +308,7 @@ def acknowledged_by_client(broker: "Broker", connection: "Connection", packet: m
 
 def received_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubRecPacket, now_ns: int) -> None:
     session = _session(connection)
-    delivery = session.inflight.get(packet.packet_id)
+    delivery = session.delivery_in_flight(packet.packet_id)
     if delivery is not None and delivery.qos != 2:
         raise ProtocolError("PUBREC for a message at QoS 1")
     if delivery is None:
@@ -330,7 +337,7 @@ def released_by_client(broker: "Broker", connection: "Connection", packet: mqtt5
 
 def completed_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubCompPacket, now_ns: int) -> None:
     session = _session(connection)
-    delivery = session.inflight.get(packet.packet_id)
+    delivery = session.delivery_in_flight(packet.packet_id)
     if delivery is None:
         return
     if not delivery.is_released:

@@ -1,4 +1,4 @@
-"""CONNECT, DISCONNECT and the end of connections: sessions begin, are taken over, wait and end; wills are sent."""
+"""CONNECT, DISCONNECT and lost connections: sessions begin, are taken over, wait and end, and wills are sent."""
 
 import hashlib
 from typing import TYPE_CHECKING
@@ -24,7 +24,6 @@ from brokerbed.broker.core.link import (
     NAME_BYTES_MAX,
     PACKET_IDS,
     PATH,
-    Link,
     is_reserved,
     property_of,
 )
@@ -41,19 +40,19 @@ if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
     from brokerbed.broker.core.connection import Connection
 
-NEVER_S = 0xFFFF_FFFF  # a session that does not expire
-ALIASES_MAX = 1000  # that we use towards one client, whatever it allows
-CLIENT_ID_BYTES_MAX = 1024  # the standard demands 23
+NEVER_S = 0xFFFF_FFFF  # the expiry interval of a session that does not expire
+ALIASES_MAX = 1000  # topic aliases that we use towards one client, even if it allows more
+CLIENT_ID_BYTES_MAX = 1024  # the standard requires at least 23
 NORMAL, TAKEN_OVER, KEEP_ALIVE_OVER = 0x00, 0x8E, 0x8D
 
 
 def first_packet(broker: "Broker", connection: "Connection", frame: bytes, now_ns: int) -> None:
-    """The first packet must be CONNECT; its protocol level says which codec reads it."""
+    """Handle the first packet, which must be CONNECT. Its protocol level determines the codec."""
     if frame[0] != frames.CONNECT << 4:
         raise ProtocolError("the first packet must be CONNECT")
-    found = frames.bounds(frame, 0, len(frame))
-    assert found is not None
-    body = found[0]
+    bounds = frames.bounds(frame, 0, len(frame))
+    assert bounds is not None
+    body = bounds[0]
     name_end = body + 2 + int.from_bytes(frame[body : body + 2], "big")
     if name_end >= len(frame):
         raise MalformedPacketError("a CONNECT without a protocol level")
@@ -71,15 +70,17 @@ def first_packet(broker: "Broker", connection: "Connection", frame: bytes, now_n
 
 
 def refuse(broker: "Broker", connection: "Connection", error: MqttError) -> None:
-    """A CONNACK with the reason, if it was a CONNECT at all. A malformed one gets an answer in version 5 only: before
-    that the network connection is closed without one [MQTT-3.1.4-1]."""
+    """Send a CONNACK with the reason, if the client's version is known.
+
+    Before version 5, a malformed CONNECT is not answered: the connection is just closed [MQTT-3.1.4-1].
+    """
     is_malformed = isinstance(error, MalformedPacketError | ProtocolError)
     if connection.version == 5 or (connection.version and not is_malformed):
         broker.send(connection, mqtt5.ConnAckPacket(reason_code=mqtt5.ConnAckReasonCode(error.reason_code)))
 
 
 def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPacket, now_ns: int) -> None:
-    """A link that has to prove itself is challenged, and comes to `_accept` with its answer."""
+    """Handle a CONNECT. A link that must prove the secret is challenged first, and accepted when it has answered."""
     config = broker.config
     if packet.max_packet_size is not None:
         connection.packet_bytes_max = packet.max_packet_size
@@ -110,7 +111,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
 
 
 def authenticated(broker: "Broker", connection: "Connection", packet: mqtt5.Packet, now_ns: int) -> None:
-    """A link's answer to its challenge."""
+    """Check a link's answer to its challenge."""
     assert connection.challenge is not None
     (connect_packet, challenge), connection.challenge = connection.challenge, None
     if not isinstance(packet, mqtt5.AuthPacket) or not challenge.accepts(packet.authentication_data or b""):
@@ -121,7 +122,7 @@ def authenticated(broker: "Broker", connection: "Connection", packet: mqtt5.Pack
 def _accept(
     broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPacket, is_proven: bool, now_ns: int
 ) -> None:
-    """CONNACK, and the session goes on or begins. `is_proven`: a link that has shown that it knows the secret."""
+    """Send a CONNACK, and resume or begin the session. `is_proven`: this is a link that has proved the secret."""
     config = broker.config
     client_id = packet.client_id
     is_link = client_id.startswith(LINK_ID)
@@ -129,11 +130,11 @@ def _accept(
         _check_only_child(broker, packet, now_ns)
         connection.form = TAGGED if connection.is_wire else OBJECT
         if is_proven and client_id in broker.links:
-            broker.links[client_id].user = None  # it may have been a user's before there was a secret
+            broker.links[client_id].user = None  # the session may have had a user before there was a secret
     elif not client_id:
-        broker.assigned += 1
-        client_id = _assigned_id(f"{config.id_token}/{broker.assigned}")
-    user = packet.username if config.tells_users_apart and not is_proven else None
+        broker.client_ids_assigned += 1
+        client_id = _assigned_id(f"{config.id_token}/{broker.client_ids_assigned}")
+    user = packet.username if config.distinguishes_users and not is_proven else None
     access = None if is_proven else config.access
     if packet.will is not None and not may_publish(access, user, client_id, packet.will.topic):
         raise MqttError("a will on a topic that this client must not publish to", 0x87)
@@ -150,13 +151,13 @@ def _accept(
     connection.inflight_max = min(config.inflight_max, packet.receive_max)
     connection.receive_max = _receive_max(connection, config.receive_maximum, is_link)
     connection.aliases_max = min(packet.topic_alias_max, ALIASES_MAX)
-    connection.look()
+    connection.update_is_simple()
     broker.timers.cancel(connection.timer)
     if keep_alive_s:
         connection.keep_alive_ns = keep_alive_s * NS_PER_S * 3 // 2  # [MQTT-3.1.2-22]
         connection.timer = broker.timers.later(now_ns + connection.keep_alive_ns, _keep_alive, connection)
     acknowledgement = mqtt5.ConnAckPacket(
-        session_present=is_present and connection.version > 3,  # 3.1 had no such flag
+        session_present=is_present and connection.version > 3,  # MQTT 3.1 has no such flag
         session_expiry_interval=expiry_s if expiry_s != packet.session_expiry_interval else None,
         assigned_client_id=None if packet.client_id else client_id,
         server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
@@ -167,7 +168,7 @@ def _accept(
         user_properties=[(NAME, config.name), (PATH, broker.overlay.own_path)] if is_link else [],
     )
     if connection.encode is not None and len(connection.encode(acknowledgement)) > connection.packet_bytes_max:
-        broker.end(connection)  # not even this may be sent [MQTT-3.1.2-24]
+        broker.end(connection)  # even the CONNACK is larger than the client allows [MQTT-3.1.2-24]
         return
     broker.send(connection, acknowledgement)
     if is_link:
@@ -177,23 +178,26 @@ def _accept(
             session.log_number = broker.log.number(client_id)
         broker.log.add(now_ns, Kind.CONNECTED, session.log_number, flags=is_present)
     deliver.resume(broker, session, now_ns)
+    broker.overlay.resynchronise(session, now_ns)
 
 
 def _receive_max(connection: "Connection", configured: int, is_link: bool) -> int:
-    """Messages at QoS 2 that the client may have open. Before version 5 it cannot be told, so it may use all its packet
-    ids; each open message costs no more than its id."""
+    """How many unreleased QoS 2 messages the client may have.
+
+    Before version 5 a client cannot be told, so it may use all packet ids. Each such message costs only its id.
+    """
     if is_link:
         return introduction.WINDOW
     return configured if connection.version == 5 else PACKET_IDS
 
 
 def _keep_alive_s(connection: "Connection", wanted_s: int, max_s: int) -> int:
-    """What the client asked for, or less where it can be told so."""
+    """The keep-alive that the client asked for, or less if its version allows the broker to say so."""
     return max_s if connection.version == 5 and max_s and not 0 < wanted_s <= max_s else wanted_s
 
 
 def _assigned_id(unique: str) -> str:
-    """Looks like Mosquitto's; nobody can guess another client's without knowing the broker's token."""
+    """A client id in Mosquitto's format. Nobody can guess another client's id without knowing the broker's token."""
     digits = hashlib.sha256(unique.encode()).hexdigest()
     return f"auto-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
 
@@ -216,7 +220,7 @@ def _check_claims(packet: mqtt5.ConnectPacket) -> None:
 
 
 def _link_name(packet: mqtt5.ConnectPacket) -> str:
-    """A link says whose it is; an ordinary client cannot have such a client id."""
+    """The child's name, which a link gives in its CONNECT. Ordinary clients cannot use the client id of a link."""
     name = property_of(packet.user_properties, NAME)
     if name is None or packet.client_id != LINK_ID + name or len(name.encode()) > NAME_BYTES_MAX:
         raise MqttError("client ids that begin with $link/ are for links between brokers", 0x85)
@@ -224,9 +228,9 @@ def _link_name(packet: mqtt5.ConnectPacket) -> str:
 
 
 def _check_only_child(broker: "Broker", packet: mqtt5.ConnectPacket, now_ns: int) -> None:
-    """Another process of that name is refused while one is live.
+    """Refuse a second process with the name of a child that is still alive.
 
-    Children speak often. One that has been silent for longer is gone, though its connection has not broken.
+    Children send often. One that has been silent for longer is taken for dead even if its connection has not broken.
     """
     old = broker.links.get(packet.client_id)
     is_live = old is not None and old.connection is not None and now_ns - old.connection.last_ns < overlay.SILENT_NS
@@ -243,12 +247,12 @@ def _authenticate(broker: "Broker", packet: mqtt5.ConnectPacket) -> None:
     elif config.users is not None:
         if not config.users.accepts(packet.username, packet.password):
             raise MqttError("user name or password are wrong", 0x86)
-    elif not config.allow_anonymous:  # a name that nobody can check is none
+    elif not config.allow_anonymous:  # without a password file, a user name proves nothing
         raise MqttError("nobody can connect: there is no password file", 0x87)
 
 
 def _check_owner(broker: "Broker", old: Session, user: str | None) -> None:
-    """A session belongs to its user: nobody else gets at it, or ends it, as long as that user can come back."""
+    """A session belongs to its user: as long as that user can log in, no other user may take it over or end it."""
     if old.user != user and broker.config.may_log_in(old.user):
         raise MqttError("a session with this client id belongs to another user", 0x85)
 
@@ -256,21 +260,21 @@ def _check_owner(broker: "Broker", old: Session, user: str | None) -> None:
 def _session(
     broker: "Broker", client_id: str, user: str | None, clean_start: bool, now_ns: int
 ) -> tuple[Session, bool]:
-    """The session to go on with, and whether it was there before."""
+    """The session for a client id, and whether it existed before."""
     is_link = client_id.startswith(LINK_ID)
     sessions = broker.links if is_link else broker.sessions
     old = sessions.get(client_id)
     if old is not None:
         _check_owner(broker, old, user)
     if old is not None and old.connection is not None:
-        taken = old.connection
-        if taken.version == 5:
-            broker.send(taken, mqtt5.DisconnectPacket(reason_code=mqtt5.DisconnectReasonCode(TAKEN_OVER)))
-        broker.end(taken)
-        _detach(broker, taken, now_ns)
+        previous = old.connection
+        if previous.version == 5:
+            broker.send(previous, mqtt5.DisconnectPacket(reason_code=mqtt5.DisconnectReasonCode(TAKEN_OVER)))
+        broker.end(previous)
+        _detach(broker, previous, now_ns)
     old = sessions.get(client_id)
     if old is not None and not clean_start and old.user == user:
-        old.will = None  # it is back before its will was due
+        old.will = None  # the client is back before its will was due
         _cancel_timers(broker, old)
         return old, True
     if old is not None:
@@ -280,7 +284,7 @@ def _session(
     session = Session(client_id, demand, is_link and config.service_link is not None)
     session.user = user
     if is_link:
-        session.link = Link(client_id.removeprefix(LINK_ID), is_parent=False)
+        broker.overlay.open_link(session, client_id.removeprefix(LINK_ID), is_parent=False)
     sessions[client_id] = session
     return session, False
 
@@ -294,7 +298,7 @@ def disconnect(broker: "Broker", connection: "Connection", packet: mqtt5.Disconn
             raise ProtocolError("a session expiry interval at DISCONNECT where CONNECT had none")
         session.expiry_s = min(packet.session_expiry_interval, broker.config.session_expiry_max_s)
     if int(packet.reason_code) == NORMAL:
-        connection.will = None  # [MQTT-3.14.4-3]; any other reason publishes it
+        connection.will = None  # [MQTT-3.14.4-3]; with any other reason code the will is published
     broker.end(connection)
 
 
@@ -308,10 +312,12 @@ def connection_ended(broker: "Broker", connection: "Connection", now_ns: int) ->
 
 
 def _detach(broker: "Broker", connection: "Connection", now_ns: int) -> None:
-    """The session is without a connection from now on; it ends now, later or never."""
+    """The session has lost its connection. It ends now, later or never, depending on its expiry interval."""
     session = connection.session
     assert session is not None
     deliver.disconnected(broker, session, now_ns)
+    if session.link is not None:
+        session.link.announced.lost()
     if connection.will is not None:
         delay_s = min(connection.will.will_delay_interval, session.expiry_s)
         session.will, connection.will = connection.will, None
@@ -371,7 +377,7 @@ def _send_will(broker: "Broker", session: Session, now_ns: int) -> None:
 
 
 def _keep_alive(broker: "Broker", connection: "Connection", due_ns: int) -> None:
-    """Fires once per period; a client that was heard since is left alone until its own time is over."""
+    """Runs about once per keep-alive period. If the client has sent anything since, the timer is set again."""
     if connection.is_closing:
         return
     ends_ns = connection.last_ns + connection.keep_alive_ns

@@ -1,6 +1,6 @@
-"""PUBLISH from clients: accepted or refused, acknowledged, kept if retained, and given to every receiver.
+"""Handles PUBLISH: accepts or refuses a message, acknowledges it, retains it and delivers it to every receiver.
 
-Notifications at QoS 0 without properties take a shorter way, see notify.py.
+Notifications at QoS 0 without properties take a faster path, see notify.py.
 """
 
 from contextlib import nullcontext, suppress
@@ -14,7 +14,7 @@ from brokerbed.broker.core.deliver import copy_of, deliver, is_full
 from brokerbed.broker.core.link import (
     IDENTITY,
     MESSAGE,
-    PATH_TOPIC,
+    OVERLAY,
     RESERVED,
     RETAINED_FOR,
     Link,
@@ -45,22 +45,33 @@ if TYPE_CHECKING:
     from brokerbed.broker.core.connection import Connection
 
 NO_MATCHING_SUBSCRIBERS = 0x10
-TOPICS_MAX = 100_000  # topic names remembered as valid
+TOPICS_MAX = 100_000  # topic names cached as valid
+UNWANTED = Entry("")  # marks a retained message that is sent to the parent although the parent has not asked for it
 RECEIVED, REJECTED = int(Kind.RECEIVED), int(Kind.REJECTED)
 
 
-def published(broker: "Broker", connection: "Connection", it: Published, now_ns: int) -> None:
-    """A PUBLISH at any QoS on a simulated network."""
-    old = it.message
-    message = Message(old.topic, old.payload, it.qos, it.retain, connection.session, old.properties, old.expires_at_ns)
+def handle_published(broker: "Broker", connection: "Connection", publication: Published, now_ns: int) -> None:
+    """Handle a PUBLISH at any QoS on a simulated network."""
+    old = publication.message
+    message = Message(
+        old.topic,
+        old.payload,
+        publication.qos,
+        publication.retain,
+        connection.session,
+        old.properties,
+        old.expires_at_ns,
+    )
     message.origin, message.sequence = old.origin, old.sequence
     if connection.is_uplink:
-        message.replay_for = it.answers
-    accept(broker, connection, message, it.packet_id, it.is_duplicate, now_ns)
+        message.replay_for = publication.answers
+    accept(broker, connection, message, publication.packet_id, publication.is_duplicate, now_ns)
 
 
-def frame(broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int, now_ns: int) -> None:
-    """One PUBLISH of any kind."""
+def handle_frame(
+    broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int, now_ns: int
+) -> None:
+    """Handle the bytes of one PUBLISH of any kind. Its body is `data[body:stop]`."""
     first = data[at]
     qos = first >> 1 & 3
     if qos == 3 or (qos == 0 and first & 8):
@@ -77,7 +88,7 @@ def frame(broker: "Broker", connection: "Connection", data: bytes, at: int, body
             assert connection.decode is not None
             decoded = connection.decode(data[at:stop])
             assert isinstance(decoded, mqtt5.PublishPacket)
-            packet(broker, connection, decoded, now_ns)
+            handle_packet(broker, connection, decoded, now_ns)
             return
         else:
             payload_at += 1
@@ -87,8 +98,8 @@ def frame(broker: "Broker", connection: "Connection", data: bytes, at: int, body
     accept(broker, connection, message, packet_id, bool(first & 8), now_ns)
 
 
-def packet(broker: "Broker", connection: "Connection", published: mqtt5.PublishPacket, now_ns: int) -> None:
-    """One PUBLISH with properties, or on a simulated network."""
+def handle_packet(broker: "Broker", connection: "Connection", published: mqtt5.PublishPacket, now_ns: int) -> None:
+    """Handle one decoded PUBLISH: one with properties, or one on a simulated network."""
     if published.subscription_ids and not connection.is_uplink:
         raise ProtocolError("a subscription identifier from a client")  # [MQTT-3.3.4-6]
     topic = published.topic
@@ -116,17 +127,18 @@ def packet(broker: "Broker", connection: "Connection", published: mqtt5.PublishP
 
 
 def _take_overlay_properties(message: Message, given: list[tuple[str, str]], link: Link) -> None:
-    """What a link says about a message goes into the message; clients never see it.
+    """Move the user properties that only links use into the message's own attributes, so that clients never see them.
 
-    A foreign parent passes on whatever its clients made up; what is no identity is none, and the message gets one here.
+    A foreign parent passes on whatever its clients made up. An invalid identity is ignored, and the message is given
+    one here.
     """
-    others = tuple(it for it in given if not it[0].startswith(RESERVED))
+    others = tuple(pair for pair in given if not pair[0].startswith(RESERVED))
     message.properties = message.properties._replace(user_properties=others)
     if (identity := property_of(given, MESSAGE)) is not None:
         with suppress(ProtocolError) if link.is_foreign else nullcontext():
             message.origin, message.sequence = untag(identity)
-    if link.is_parent and (asked := property_of(given, RETAINED_FOR)) is not None:
-        message.replay_for = Entry(asked, property_of(given, IDENTITY) or "")
+    if link.is_parent and (topic_filter := property_of(given, RETAINED_FOR)) is not None:
+        message.replay_for = Entry(topic_filter, property_of(given, IDENTITY) or "")
 
 
 def valid_topic(broker: "Broker", raw: bytes) -> str:
@@ -143,11 +155,12 @@ def valid_topic(broker: "Broker", raw: bytes) -> str:
 def accept(
     broker: "Broker", connection: "Connection", message: Message, packet_id: int, is_duplicate: bool, now_ns: int
 ) -> None:
-    """Take responsibility for a message, once, and say so."""
+    """Take responsibility for a message once, and acknowledge it."""
     session = connection.session
     assert session is not None
-    if connection.is_uplink and message.topic == PATH_TOPIC:
-        broker.overlay.path_changed(connection, message.payload.decode("utf-8", "replace"))
+    if connection.is_uplink and message.topic.startswith(OVERLAY):
+        broker.overlay.announced_by_parent(connection, message, packet_id, now_ns)
+        _answer(broker, connection, message.qos, packet_id, 0)
         return
     qos, link = message.qos, session.link
     if qos == 2 and _is_open(broker, connection, session, packet_id):
@@ -165,13 +178,13 @@ def accept(
     kind, flags = REJECTED if code else RECEIVED, RETAIN * message.retain | DUPLICATE * is_duplicate
     broker.log_message(now_ns, kind, session.log_number, message, qos, code, flags)
     if qos:
-        _answer(broker, connection, qos, packet_id, code or _nobody(broker, message))
+        _answer(broker, connection, qos, packet_id, code or _no_subscribers_code(broker, message))
     if code == 0:
         enter(broker, message, now_ns)
 
 
 def _is_open(broker: "Broker", connection: "Connection", session: Session, packet_id: int) -> bool:
-    """Whether a message at QoS 2 is here already; it is acknowledged again."""
+    """Whether a message at QoS 2 was received before. If so, it is acknowledged again."""
     if packet_id in session.received:
         broker.send(connection, mqtt5.PubRecPacket(packet_id))
         return True
@@ -183,7 +196,7 @@ def _is_open(broker: "Broker", connection: "Connection", session: Session, packe
 def _is_copy(
     broker: "Broker", session: Session, link: Link, message: Message, packet_id: int, is_duplicate: bool
 ) -> bool:
-    """Whether a link has brought this message before."""
+    """Whether this message has arrived over the link before."""
     if link.is_foreign:
         return bool(message.origin) and link.is_known_copy(message.origin, message.sequence)
     if message.qos == 0:
@@ -198,7 +211,7 @@ def _answer(broker: "Broker", connection: "Connection", qos: int, packet_id: int
     if qos == 0:
         return
     if code >= 0x80 and connection.version < 5:
-        broker.end(connection)  # 3.1.1 cannot say no, and an acknowledgement would be a lie [MQTT-3.3.5-2]
+        broker.end(connection)  # 3.1.1 cannot refuse a message, and acknowledging it would be wrong [MQTT-3.3.5-2]
     elif qos == 1:
         _acknowledge(broker, connection, packet_id, code)
     else:
@@ -209,7 +222,7 @@ def _answer(broker: "Broker", connection: "Connection", qos: int, packet_id: int
         broker.send(connection, mqtt5.PubRecPacket(packet_id, reason_code=mqtt5.PubRecReasonCode(code)))
 
 
-def _nobody(broker: "Broker", message: Message) -> int:
+def _no_subscribers_code(broker: "Broker", message: Message) -> int:
     subscriptions = broker.subscriptions
     route = subscriptions.routes.get(message.topic) or subscriptions.route(message.topic)
     return NO_MATCHING_SUBSCRIBERS if route.is_empty else 0
@@ -225,7 +238,7 @@ def _acknowledge(broker: "Broker", connection: "Connection", packet_id: int, cod
 
 
 def refusal(broker: "Broker", session: Session, message: Message) -> int:
-    """0, or the reason code with which the message is refused as a whole."""
+    """The reason code with which the message is refused; 0 if it is accepted."""
     config, access, topic = broker.config, session.access, message.topic
     if (access is not None or topic[0] == "$") and not may_publish(access, session.user, session.client_id, topic):
         return 0x87
@@ -246,7 +259,7 @@ def refusal(broker: "Broker", session: Session, message: Message) -> int:
 
 
 def enter(broker: "Broker", message: Message, now_ns: int) -> None:
-    """Through the emulated service at the input, if there is one."""
+    """Pass a message through the emulated service at the input, if there is one; then publish it."""
     if broker.config.service_in is None:
         publish(broker, message, now_ns)
         return
@@ -272,7 +285,7 @@ def _entered(broker: "Broker", message: Message, due_ns: int) -> None:
 
 
 def _is_input_full(broker: "Broker", message: Message) -> bool:
-    """The limits of a session's queue hold for the input as well."""
+    """Whether the input has no room for the message. It has the same limits as a session's queue."""
     config = broker.config
     return broker.entering >= config.queue_messages_max or broker.entering_bytes + message.size > config.queue_bytes_max
 
@@ -286,7 +299,10 @@ def _log_at_input(
 
 
 def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | None = None) -> None:
-    """To every receiver, and kept if it is to be retained; `answers` marks it for children as no live publication."""
+    """Deliver a message to every receiver, and retain it if its publisher asked for that.
+
+    `answers` tells children that the message answers this subscription and is not a live publication.
+    """
     if message.replay_for is not None:
         broker.overlay.replayed(message, now_ns)
         return
@@ -305,6 +321,8 @@ def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | No
             deliver(broker, target.session, Delivery(message, qos_out, retain, target.identifiers, marked), now_ns)
     if receivers.groups:
         _to_groups(broker, receivers, message, now_ns)
+    if message.retain and (parent := broker.overlay.parent_for_retained(message)) is not None:
+        deliver(broker, parent, Delivery(message, qos, True, (), UNWANTED), now_ns)
 
 
 def to_special(broker: "Broker", receivers: Receivers, message: Message, now_ns: int) -> None:

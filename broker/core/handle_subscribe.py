@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE, and the retained messages that a new subscription gets."""
+"""Handles SUBSCRIBE and UNSUBSCRIBE, announcements of neighbours, and retained messages for new subscriptions."""
 
 from collections.abc import Iterator
 from itertools import takewhile
@@ -8,8 +8,9 @@ import mqtt5
 
 from brokerbed.broker.core import child_link, persist
 from brokerbed.broker.core.access import may_subscribe
+from brokerbed.broker.core.announcements import Change
 from brokerbed.broker.core.deliver import deliver
-from brokerbed.broker.core.link import IDENTITY, RESYNCS, is_reserved, property_of
+from brokerbed.broker.core.link import IDENTITY, RESYNC, RESYNCS, is_reserved, property_of
 from brokerbed.broker.core.session import Delivery
 from brokerbed.broker.core.subscriptions import SHARE, Subscription, split_share
 from brokerbed.broker.errors import MalformedPacketError, ProtocolError
@@ -27,7 +28,7 @@ _GRANTED = (
     mqtt5.SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE,
     mqtt5.SubAckReasonCode.GRANTED_QOS_EXACTLY_ONCE,
 )
-ALWAYS, IF_NEW, NEVER = 0, 1, 2  # retain handling
+ALWAYS, IF_NEW, NEVER = 0, 1, 2  # values of the retain handling option
 
 
 def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.SubscribePacket, now_ns: int) -> None:
@@ -49,7 +50,7 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
             session, wanted.pattern, qos, wanted.no_local, wanted.retain_as_published, packet.subscription_id or 0
         )
         subscription.wants_retained = retain_handling != NEVER
-        is_new = _enter(broker, subscription, packet.user_properties, now_ns)
+        is_new = _add(broker, subscription, packet.user_properties, now_ns)
         codes.append(_GRANTED[qos])
         is_wanted = retain_handling == ALWAYS or (retain_handling == IF_NEW and is_new)
         if is_wanted and not wanted.pattern.startswith(SHARE):
@@ -61,29 +62,33 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
             send_one_retained(broker, subscription, message, answers, now_ns)
 
 
-def _enter(broker: "Broker", subscription: Subscription, properties: list[tuple[str, str]], now_ns: int) -> bool:
-    """Into the table, and on to the parent if it is new; a repeated SUBSCRIBE is no new subscription."""
+def _add(broker: "Broker", subscription: Subscription, properties: list[tuple[str, str]], now_ns: int) -> bool:
+    """Add a subscription to the table, and tell the routing strategy if it is new; returns whether it is new.
+
+    A repeated SUBSCRIBE is not a new subscription.
+    """
     session, topic_filter = subscription.session, subscription.filter
     old = session.subscriptions.get(topic_filter)
     if session.link is not None:
         subscription.identity = child_link.identity_of(broker, session, properties)
         entry = Entry(topic_filter, subscription.identity)
         is_new = session.link.entries.pop(entry, None) is None
-        session.link.entries[entry] = now_ns  # as the last one: see Overlay._watch_stale
+        session.link.entries[entry] = now_ns  # moved to the end of the dictionary: see Overlay._watch_stale
         if is_new:
             persist.save_entry(broker, session, entry)
-        subscription.uses = (old.uses if old else 0) + is_new
+        subscription.entry_count = (old.entry_count if old else 0) + is_new
     else:
         is_new = old is None
         subscription.identity = old.identity if old else child_link.identity_of(broker, session, properties)
     session.subscriptions[topic_filter] = subscription
     broker.subscriptions.add(subscription)
-    subscription.number = old.number if old else 0
+    subscription.row_number = old.row_number if old else 0
     persist.save_subscription(broker, subscription)
     if is_new:
         _log(broker, Kind.SUBSCRIBED, session, topic_filter, subscription.qos, now_ns)
         if (plain := child_link.plain_filter(topic_filter)) is not None:
-            broker.overlay.added(plain, subscription.identity, _is_resync(properties), now_ns)
+            entry = Entry(plain, subscription.identity)
+            broker.overlay.heard(session.link, entry, True, _is_resync(properties), now_ns)
     return is_new
 
 
@@ -96,15 +101,15 @@ def unsubscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Unsubs
     for pattern in packet.patterns:
         if problem := filter_problem(split_share(pattern)[1]):
             raise MalformedPacketError(problem)
-        existed = _leave(broker, session, pattern, packet.user_properties, now_ns)
+        existed = _remove(broker, session, pattern, packet.user_properties, now_ns)
         codes.append(mqtt5.UnsubAckReasonCode.SUCCESS if existed else mqtt5.UnsubAckReasonCode.NO_SUBSCRIPTION_EXISTED)
     broker.send(connection, mqtt5.UnsubAckPacket(packet.packet_id, codes))
 
 
-def _leave(
+def _remove(
     broker: "Broker", session: "Session", topic_filter: str, properties: list[tuple[str, str]], now_ns: int
 ) -> bool:
-    """Out of the table, and the parent is told; False if there was no such subscription."""
+    """Remove a subscription from the table and tell the routing strategy; returns False if there was none."""
     subscription = session.subscriptions.get(topic_filter)
     if subscription is None:
         return False
@@ -114,34 +119,53 @@ def _leave(
         if session.link.entries.pop(Entry(topic_filter, identity), None) is None:
             return False
         persist.forget_entry(broker, session, Entry(topic_filter, identity))
-        subscription.uses -= 1
-    if session.link is None or subscription.uses == 0:
+        subscription.entry_count -= 1
+    if session.link is None or subscription.entry_count == 0:
         del session.subscriptions[topic_filter]
         persist.forget_subscription(broker, subscription)
         broker.subscriptions.remove(session, topic_filter)
     _log(broker, Kind.UNSUBSCRIBED, session, topic_filter, 0, now_ns)
     if (plain := child_link.plain_filter(topic_filter)) is not None:
-        broker.overlay.removed(plain, identity, _is_resync(properties), now_ns)
+        broker.overlay.heard(session.link, Entry(plain, identity), False, _is_resync(properties), now_ns)
     return True
 
 
 def drop_stale(broker: "Broker", session: "Session", before_ns: int, now_ns: int) -> None:
-    """Entries of a child that it has not repeated since then."""
+    """Drop the entries that a neighbour has not repeated since `before_ns`."""
     assert session.link is not None
-    stale = list(takewhile(lambda it: it[1] <= before_ns, session.link.entries.items()))
+    stale = list(takewhile(lambda item: item[1] <= before_ns, session.link.entries.items()))
     for (topic_filter, identity), _ in stale:
-        _leave(broker, session, topic_filter, [(IDENTITY, identity)], now_ns)
+        _remove(broker, session, topic_filter, [(IDENTITY, identity)], now_ns)
+
+
+def announced_by_parent(broker: "Broker", session: "Session", change: Change, now_ns: int) -> None:
+    """The parent has announced or withdrawn an entry, as a child does with SUBSCRIBE and UNSUBSCRIBE."""
+    entry = change.entry
+    properties = [(IDENTITY, entry.identity)]
+    if change.kind == RESYNC:
+        properties.append((RESYNCS, ""))
+    if change.is_added:
+        subscription = Subscription(session, entry.filter, 2, True, True, 0)
+        subscription.wants_retained = False
+        _add(broker, subscription, properties, now_ns)
+    else:
+        _remove(broker, session, entry.filter, properties, now_ns)
+
+
+def forget_entries(broker: "Broker", session: "Session", now_ns: int) -> None:
+    """Remove all entries that the neighbour at the other end of a link has announced."""
+    assert session.link is not None
+    for topic_filter, identity in list(session.link.entries):
+        _remove(broker, session, topic_filter, [(IDENTITY, identity), (RESYNCS, "")], now_ns)
 
 
 def forget_all(broker: "Broker", session: "Session", now_ns: int) -> None:
-    """The session ends: all its subscriptions go."""
+    """Remove all subscriptions of a session that ends."""
     if session.link is not None:
-        for topic_filter, identity in list(session.link.entries):
-            _leave(broker, session, topic_filter, [(IDENTITY, identity), (RESYNCS, "")], now_ns)
-        if not broker.overlay.algorithm.stores_entries:
-            broker.subscriptions.remove(session, "#")
+        forget_entries(broker, session, now_ns)
+        broker.overlay.close_link(session)
     for topic_filter in list(session.subscriptions):
-        _leave(broker, session, topic_filter, [], now_ns)
+        _remove(broker, session, topic_filter, [], now_ns)
 
 
 def _is_resync(properties: list[tuple[str, str]]) -> bool:
@@ -165,7 +189,7 @@ def _refusal(broker: "Broker", session: "Session", wanted: mqtt5.TopicFilter) ->
         raise MalformedPacketError(problem)
     if not may_subscribe(session.access, session.user, session.client_id, pattern):
         return mqtt5.SubAckReasonCode.NOT_AUTHORIZED
-    is_limited = session.link is None  # a link speaks for clients that have limits of their own
+    is_limited = session.link is None  # a link announces subscriptions of clients, which are limited at their broker
     is_full = len(session.subscriptions) >= broker.config.subscriptions_max
     if is_limited and is_full and wanted.pattern not in session.subscriptions:
         return mqtt5.SubAckReasonCode.QUOTA_EXCEEDED
@@ -175,7 +199,7 @@ def _refusal(broker: "Broker", session: "Session", wanted: mqtt5.TopicFilter) ->
 def send_one_retained(
     broker: "Broker", subscription: Subscription, message: Message, answers: Entry, now_ns: int
 ) -> None:
-    """To a new subscriber; if that is a child, it is told which of its subscriptions is answered."""
+    """Send a retained message to a new subscriber. A child is told which of its subscriptions is answered."""
     identifiers = (subscription.identifier,) if subscription.identifier else ()
     session = subscription.session
     qos = min(message.qos, subscription.qos)
@@ -184,12 +208,12 @@ def send_one_retained(
 
 
 def retained_for(broker: "Broker", topic_filter: str, now_ns: int = 0) -> Iterator[Message]:
-    """What is retained and has not expired."""
+    """The retained messages that match a filter and have not expired."""
     if is_wildcard(topic_filter):
-        found = [message for topic, message in broker.retained.items() if matches(topic_filter, topic)]
+        retained = [message for topic, message in broker.retained.items() if matches(topic_filter, topic)]
     else:
-        found = [broker.retained[topic_filter]] if topic_filter in broker.retained else []
-    for message in found:
+        retained = [broker.retained[topic_filter]] if topic_filter in broker.retained else []
+    for message in retained:
         if message.expires_at_ns is not None and message.expires_at_ns <= now_ns:
             persist.retain(broker, message.topic, None)
         else:

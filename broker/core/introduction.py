@@ -1,7 +1,7 @@
 """How a broker introduces itself to its parent, and what the parent's answer means.
 
-Owns the CONNECT of a link and the proof on both sides that they know the link secret. What happens on an accepted link
-is the business of overlay.py.
+This module owns the CONNECT of a link and the child's side of the proof that both ends know the link secret. Everything
+that happens on an accepted link belongs to overlay.py.
 """
 
 from typing import TYPE_CHECKING
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
     from brokerbed.broker.core.connection import Connection
 
-WINDOW = 1000  # messages at QoS 1 and 2 under way on a link, in each direction
-PING_S = 10  # the child speaks at least so often, and gives up after three times that
-SESSION_S = 0xFFFF_FFFF  # a link's session waits for its child as long as it takes
+WINDOW = 1000  # unacknowledged messages at QoS 1 and 2 on a link, in each direction
+PING_S = 10  # the child sends a ping every so often, and gives up after three times that without an answer
+SESSION_S = 0xFFFF_FFFF  # a link's session never expires
 
-_CAUSES = {  # for whoever reads why the parent refused the link
+_CAUSES = {  # explanations for the user, by the reason code with which the parent refused the link
     0x85: "it has another child called {name}, or a session of that name that is another user's; choose another --name",
     0x86: "check user and password_file of [parent]",
     0x87: "check link_secret_file on both sides, or user and password_file of [parent]",
@@ -32,12 +32,12 @@ _CAUSES = {  # for whoever reads why the parent refused the link
 class Introduction:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._challenge: Challenge | None = None  # the parent has yet to prove that it knows the link secret
-        self.is_accepted = False  # by the parent, the last time we asked
-        self.refusal: str | None = None  # why it did not accept us then, if it said so
+        self._challenge: Challenge | None = None  # set until the parent has proved that it knows the link secret
+        self.is_accepted = False  # whether the parent accepted the last CONNECT
+        self.refusal: str | None = None  # why the last CONNECT was not accepted, if the parent answered
 
     def connect_packet(self, is_first: bool) -> mqtt5.ConnectPacket:
-        """`is_first`: there is no session yet."""
+        """The CONNECT of the link. `is_first`: the link has no session at the parent yet."""
         config = self._broker.config
         nonce, self._challenge = None, None
         self.is_accepted, self.refusal = False, None
@@ -53,7 +53,10 @@ class Introduction:
         )  # fmt: skip
 
     def answered(self, connection: "Connection", packet: mqtt5.Packet) -> mqtt5.ConnAckPacket | None:
-        """The CONNACK with which the parent accepts us; None if it asks for our proof first, which it gets."""
+        """Handle the parent's answer; returns the CONNACK that accepts the link.
+
+        If the parent asks for proof of the link secret first, the proof is sent and None is returned.
+        """
         parent = f"the parent at {connection.peer}"
         if self._challenge is not None and isinstance(packet, mqtt5.AuthPacket):
             answer = self._challenge.child_answer(packet.authentication_data or b"")
@@ -66,8 +69,8 @@ class Introduction:
             raise self._refused(f"{parent} does not answer as an MQTT broker does")
         if code := int(packet.reason_code):
             cause = _CAUSES.get(code, packet.reason_code.name.lower().replace("_", " "))
-            told = cause.format(name=self._broker.config.name)
-            raise self._refused(f"{parent} refuses the link: {told} (reason code 0x{code:02x})")
+            explanation = cause.format(name=self._broker.config.name)
+            raise self._refused(f"{parent} refuses the link: {explanation} (reason code 0x{code:02x})")
         if self._challenge is not None:
             raise self._refused(f"{parent} did not prove that it knows the link secret")
         self.is_accepted = True

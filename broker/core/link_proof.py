@@ -1,8 +1,8 @@
 """How both ends of a link prove that they know the link secret (MQTT 5 enhanced authentication, section 4.12).
 
-The child's CONNECT carries a nonce, the parent's AUTH a nonce of its own and the parent's proof, the child's AUTH the
-child's proof. A proof is an HMAC over the role, both nonces and the child's name, so it is of no use in any other
-exchange or in the other direction. The secret itself never travels.
+The child's CONNECT carries a nonce, the parent's AUTH carries the parent's nonce and proof, and the child's AUTH
+carries the child's proof. A proof is an HMAC over the role, both nonces and the child's name, so it cannot be used in
+any other exchange or in the other direction. The secret itself is never sent.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 METHOD = "brokerbed-link"
 NONCE_BYTES = 16
-SECRET_BYTES_MIN = 16  # a shorter secret could be found by trying
+SECRET_BYTES_MIN = 16  # a shorter secret could be found by brute force
 PARENT, CHILD = b"parent", b"child"
 
 
 class Challenge:
-    """One exchange as the end that began it or answers it sees it: what both proofs are made from."""
+    """One exchange, at either end: it holds everything that the two proofs are computed from."""
 
     __slots__ = ("_child_nonce", "_name", "_parent_nonce", "_secret")
 
@@ -32,11 +32,11 @@ class Challenge:
         self._parent_nonce = parent_nonce
 
     def parent_answer(self) -> bytes:
-        """What the parent's AUTH carries."""
+        """The authentication data of the parent's AUTH."""
         return self._parent_nonce + self._proof(PARENT)
 
     def child_answer(self, parent_answer: bytes) -> bytes | None:
-        """What the child's AUTH carries; None if the parent has not proved that it knows the secret."""
+        """The authentication data of the child's AUTH; None if the parent has not proved that it knows the secret."""
         self._parent_nonce = parent_answer[:NONCE_BYTES]
         is_proven = hmac.compare_digest(parent_answer[NONCE_BYTES:], self._proof(PARENT))
         return self._proof(CHILD) if is_proven else None
@@ -56,11 +56,11 @@ def auth_packet(answer: bytes) -> mqtt5.AuthPacket:
 
 
 def nonce(broker: "Broker") -> bytes:
-    """Never used before, and not to be guessed by anybody who does not know the broker's token."""
-    broker.nonces += 1
-    return hashlib.sha256(f"{broker.config.id_token}/nonce/{broker.nonces}".encode()).digest()[:NONCE_BYTES]
+    """A nonce that was never used before and that nobody can guess without the broker's token."""
+    broker.nonces_made += 1
+    return hashlib.sha256(f"{broker.config.id_token}/nonce/{broker.nonces_made}".encode()).digest()[:NONCE_BYTES]
 
 
 def instance(id_token: str) -> str:
-    """What a broker's process calls itself towards its parent, so that two of one name are told apart."""
+    """The id with which a broker's process identifies itself to its parent, to distinguish two of the same name."""
     return hashlib.sha256(f"{id_token}/instance".encode()).hexdigest()[:32]

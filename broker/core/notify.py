@@ -1,7 +1,7 @@
-"""The hot path: notifications at QoS 0 are passed on as they came, a whole run of them at a time.
+"""The hot path: notifications at QoS 0 are forwarded as the bytes that arrived, a whole run of them at a time.
 
-Consecutive packets to one topic that differ in payload and number only are one run, one look at the routing table, one
-piece of output for each receiver and one record in the log.
+Consecutive packets to one topic that differ only in payload and number form a run. A run costs one lookup in the
+routing table, one piece of output for each receiver and one record in the log.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from brokerbed.broker.core.access import may_publish
 from brokerbed.broker.core.deliver import deliver
-from brokerbed.broker.core.handle_publish import accept, frame, to_special, valid_topic
+from brokerbed.broker.core.handle_publish import accept, handle_frame, to_special, valid_topic
 from brokerbed.broker.core.link import DIGITS, NOTIFICATION, tag_head, tag_only
 from brokerbed.broker.core.run import OBJECT, TAGGED, V5, Run
 from brokerbed.broker.core.session import Delivery, Session
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from brokerbed.broker.core.connection import Connection
 
 PACK, ROUTED = RECORD.pack, int(Kind.ROUTED)
-BACK: tuple[Session, ...] = (Session("", None),)  # stands for the sender, to which a notification does not go back
-TAG_BYTES_MAX = 130  # what a message grows by when it gets its identity for a link
+ONLY_SENDER: tuple[Session, ...] = (Session("", None),)  # placeholder: only the sender was skipped (No Local)
+TAG_BYTES_MAX = 130  # how many bytes a message's identity adds at most
 
 
 def run_at_qos0(
     broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int, now_ns: int
 ) -> int:
-    """All packets from `at` on that are like the first but for payload and number; returns where they end."""
+    """Forward the packets from `at` on that differ from the first only in payload and number; returns their end."""
     run = _run_at(broker, connection, data, at, body, stop)
     if run is None:
-        frame(broker, connection, data, at, body, stop, now_ns)  # it has properties, or an alias for the topic
+        handle_frame(broker, connection, data, at, body, stop, now_ns)  # the packet has properties or a topic alias
         return stop
     notify(broker, connection, run, now_ns)
     return at + len(run.data)
 
 
 def notify_later(broker: "Broker", connection: "Connection", run: Run, now_ns: int) -> None:
-    """... through the emulated service at the input."""
+    """Pass a run through the emulated service at the input, message by message."""
     for message in run.messages(connection.session):
         accept(broker, connection, message, 0, False, now_ns)
 
 
 def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) -> None:
-    """To all receivers, as it is."""
+    """Forward a run to all receivers at once, and log it."""
     session, topic = connection.session, run.topic
     assert session is not None
     access = session.access
@@ -59,11 +59,11 @@ def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) ->
     log = broker.log
     if log is not None:
         number, topic_number = receivers.log_number, route.log_topic
-        if number < 0 or (skipped and skipped is not BACK):
+        if number < 0 or (skipped and skipped is not ONLY_SENDER):
             number = _log_receivers(log, receivers, skipped)
         if topic_number < 0:
             topic_number = route.log_topic = log.number(topic)
-        flags = receivers.log_flags if skipped is not BACK else receivers.log_flags | NOT_BACK
+        flags = receivers.log_flags if skipped is not ONLY_SENDER else receivers.log_flags | NOT_BACK
         origin = log.origins.get(run.origin)
         if origin is None:
             origin = log.origin(run.origin)
@@ -77,7 +77,7 @@ def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) ->
 
 
 def _identify(broker: "Broker", session: Session, run: Run, now_ns: int) -> None:
-    """It enters the tree here."""
+    """Give identities to the messages of a run that enters the tree here."""
     run.origin, run.sequence = broker.origin, broker.sequence + 1
     broker.sequence += run.count
     if broker.config.is_testbed:
@@ -86,7 +86,7 @@ def _identify(broker: "Broker", session: Session, run: Run, now_ns: int) -> None
 
 
 def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int) -> Run | None:
-    """The run that begins at `at`; None if that packet has properties of its own."""
+    """The run that begins at `at`; None if the packet there has properties other than its identity."""
     raw, _, payload_at = frames.publish_parts(data, body, stop, 0)
     form, end, size = connection.form, stop, stop - at
     tagged = None
@@ -114,19 +114,19 @@ def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, bo
 
 
 def _tag_at(connection: "Connection", data: bytes, at: int) -> tuple[str, int, int] | None:
-    """As tag_only; mostly it is the origin of the message before."""
-    head, origin = connection.tag
+    """As tag_only, but faster if the message has the same origin as the one before, which is the usual case."""
+    head, origin = connection.last_tag
     digits_at = at + len(head)
     if head and data.startswith(head, at) and (digits := data[digits_at : digits_at + DIGITS]).isdigit():
         return origin, int(digits), digits_at + DIGITS
     tagged = tag_only(data, at)
     if tagged is not None:
-        connection.tag = tag_head(tagged[0]), tagged[0]
+        connection.last_tag = tag_head(tagged[0]), tagged[0]
     return tagged
 
 
 def _end_of_tagged(data: bytes, at: int, size: int, tag_end: int, sequence: int) -> int:
-    """Where the run of messages from a link ends: one origin, numbers without a gap."""
+    """Where a run of messages from a link ends. Its messages have one origin and consecutive numbers."""
     prefix = data[at : at + tag_end - DIGITS]
     end = at + size
     while data.startswith(prefix, end) and end + size <= len(data):
@@ -138,50 +138,59 @@ def _end_of_tagged(data: bytes, at: int, size: int, tag_end: int, sequence: int)
 
 
 def _log_receivers(log: Log, receivers: Receivers, skipped: Sequence[Session]) -> int:
-    """The log's number for those receivers that got the run."""
-    if skipped and skipped is not BACK:
-        left_out = set(skipped)
-        return log.route(tuple(session.log_number for session in receivers.plain if session not in left_out))
+    """The log's number for the set of receivers that got the run."""
+    if skipped and skipped is not ONLY_SENDER:
+        skipped_sessions = set(skipped)
+        return log.route(tuple(session.log_number for session in receivers.plain if session not in skipped_sessions))
     receivers.log_number = log.route(tuple(session.log_number for session in receivers.plain))
     return receivers.log_number
 
 
 def _pass_on(broker: "Broker", sender: Session, receivers: Receivers, run: Run, now_ns: int) -> Sequence[Session]:
-    """The run to every receiver, in its form; returns who did not get it at once, BACK if that is just the sender."""
-    is_back = False
+    """Write the run to every receiver in the receiver's form; returns the receivers that were skipped.
+
+    Receivers that need more than the bytes are skipped here and get the messages one by one. If only the sender was
+    skipped, the result is ONLY_SENDER.
+    """
+    is_sender_skipped = False
     others: list[Session] | None = None
     delivered = 0
     count = run.count
     for session in receivers.plain:
-        if session is sender and session in receivers.silent:
-            is_back = True
+        if session is sender and session in receivers.no_local:
+            is_sender_skipped = True
             continue
-        to = session.connection
-        if to is None or session.has_service or (not to.is_simple and _is_hard(to, run.size)):
+        connection = session.connection
+        if (
+            connection is None
+            or session.has_service
+            or (not connection.is_simple and _needs_single_delivery(connection, run.size))
+        ):
             others = others or []
             others.append(session)
-            for message in run.messages(sender):  # the rare cases, one by one, in the ordinary way
+            for message in run.messages(sender):
                 deliver(broker, session, Delivery(message, 0, False, ()), now_ns)
             continue
-        form = to.form
+        form = connection.form
         if form == OBJECT:
-            to.output.append(run)
+            connection.output.append(run)
         else:
-            to.output.append(run.data if form == run.form else run.in_form(form))
+            connection.output.append(run.data if form == run.form else run.in_form(form))
         delivered += count
         link = session.link
         if link is not None:
             link.sent[NOTIFICATION] += count
-        if not to.is_dirty:
-            to.is_dirty = True
-            broker.dirty.append(to)
+        if not connection.is_dirty:
+            connection.is_dirty = True
+            broker.dirty.append(connection)
     counters = broker.counters
     counters.messages_received += count
     counters.messages_delivered += delivered
     if others is None:
-        return BACK if is_back else ()
-    return [*others, sender] if is_back else others
+        return ONLY_SENDER if is_sender_skipped else ()
+    return [*others, sender] if is_sender_skipped else others
 
 
-def _is_hard(to: "Connection", size: int) -> bool:
-    return to.is_blocked or bool(to.aliases_max) or size + TAG_BYTES_MAX > to.packet_bytes_max
+def _needs_single_delivery(connection: "Connection", size: int) -> bool:
+    """Whether the messages of a run cannot be written to a connection as one piece of bytes."""
+    return connection.is_blocked or bool(connection.aliases_max) or size + TAG_BYTES_MAX > connection.packet_bytes_max

@@ -1,9 +1,11 @@
-"""A broker's place in the tree: what it tells its parent, and the link on which it does so.
+"""A broker's place in the tree: the entries that it announces over its links, and the link to its parent.
 
-The parent is one more session of this broker, subscribed to everything but what it sent itself (No Local); so what
-waits for a cut parent link is a session queue like any other. A child's link is an ordinary session at the parent,
-and its subscriptions are the routing entries. Interest that changes while the link is down is not queued: on
-reconnection the difference between what the parent knows and what it should know travels, and counts as resync.
+Both ends of a link are sessions: a child's link is a session at its parent, and the parent is one more session of the
+child. So messages for a cut link wait in a session queue like any other. The subscriptions of such a session are the
+routing entries that the neighbour has announced; a neighbour that gets every notification is subscribed to everything
+except what it sent itself (No Local). The routing strategy decides which entries are announced, and announcements.py
+sends them. Entries that change while a link is down are not queued: on reconnection the difference between the entries
+that the neighbour has and those it should have is announced, and counts as resync.
 """
 
 from collections import deque
@@ -12,9 +14,10 @@ from typing import TYPE_CHECKING
 import mqtt5
 
 from brokerbed.broker.core import child_link, deliver, handle_connect, handle_publish, handle_subscribe, persist
-from brokerbed.broker.core.entries_at_parent import Change, EntriesAtParent
+from brokerbed.broker.core.announcements import Announcements, Change, read_from_parent
 from brokerbed.broker.core.introduction import PING_S, SESSION_S, WINDOW, Introduction
 from brokerbed.broker.core.link import (
+    ENTRY_TOPIC,
     NAME,
     NOTIFICATION,
     PATH,
@@ -29,7 +32,7 @@ from brokerbed.broker.core.link import (
 )
 from brokerbed.broker.core.run import TAGGED
 from brokerbed.broker.core.session import Session
-from brokerbed.broker.routing import registry
+from brokerbed.broker.routing.strategy import Algorithm
 from brokerbed.broker.values import NS_PER_S, Entry, Message
 from brokerbed.log.record import REPLAY, RETAIN, Kind
 from brokerbed.topics import matches
@@ -38,78 +41,129 @@ if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
     from brokerbed.broker.core.connection import Connection
 
-SILENT_NS = PING_S * NS_PER_S * 3 // 2  # a child that says nothing for so long is not live
-STALE_PERIODS = 3  # an entry that was not repeated for so many refreshes is dropped
+SILENT_NS = PING_S * NS_PER_S * 3 // 2  # a child that sends nothing for so long is taken for dead
+STALE_PERIODS = 3  # an entry that was not repeated for so many refresh periods is dropped
 
 
 class Overlay:
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "Broker", algorithm: Algorithm) -> None:
         self._broker = broker
-        self.algorithm = registry.algorithm(broker.config.routing)
-        self.strategy = self.algorithm.make()
+        self.algorithm = algorithm
+        self.strategy = algorithm.make()
         self.parent: Session | None = None
-        self.subscribed = 0  # local subscriptions so far; numbers their identities
-        self.at_parent = EntriesAtParent(broker)
-        self._asked: dict[Entry, bool] = {}  # the parent is asked for retained messages; whether late, after a cut
-        self._learned: set[tuple[str, int]] = set()  # retained messages that late answers brought since the link is up
-        self._foreign_asks: dict[Entry, set[str]] = {}  # a foreign parent is answering: topics that came so far
-        self._pings: deque[Entry | None] = deque()  # sent to the parent; an entry's answer is complete with its ping's
-        self._is_first = True
+        self.last_subscription_number = 0  # part of the identities of local subscriptions
+        self._retained_requests: dict[Entry, bool] = {}  # entries asked for at the parent -> `is_late` of `_announce`
+        self._late_answers: set[tuple[str, int]] = set()  # identities of answers to late requests on this connection
+        self._foreign_requests: dict[Entry, set[str]] = {}  # requests a foreign parent is answering -> topics so far
+        self._pings: deque[Entry | None] = deque()  # unanswered pings, with the entry whose request each one follows
+        self._is_first = True  # the link to the parent has no session yet
         self._refresh_ns = round(broker.config.refresh_s * NS_PER_S)
         self._is_refreshing = False
         self._next_refresh_ns = 0
         self.path: tuple[str, ...] = ()  # our ancestors, parent first
-        self.loop: str | None = None  # why the tree is none
+        self.loop_problem: str | None = None  # set if the brokers form a loop and therefore no tree
         self.introduction = Introduction(broker)
 
-    # -- interest ---------------------------------------------------------------------------------------------
+    # -- entries and links ------------------------------------------------------------------------------------
 
-    def added(self, topic_filter: str, identity: str, is_resync: bool, now_ns: int) -> None:
-        """A subscription appeared at this broker, from a client or from a child; what a resync causes is one, too."""
-        kind = RESYNC if is_resync else SUBSCRIBE
-        self._tell(self.strategy.added(Entry(topic_filter, identity)), True, kind, now_ns)
+    def heard(self, source: Link | None, entry: Entry, is_added: bool, is_resync: bool, now_ns: int) -> None:
+        """A client, or the neighbour over `source`, gained or lost an entry. Announcements inherit `is_resync`."""
+        for link, announced, is_announced in self.strategy.heard(source, entry, is_added):
+            kind = RESYNC if is_resync else SUBSCRIBE if is_announced else UNSUBSCRIBE
+            assert isinstance(link, Link)
+            self._announce(link, announced, is_announced, kind, now_ns)
 
-    def removed(self, topic_filter: str, identity: str, is_resync: bool, now_ns: int) -> None:
-        kind = RESYNC if is_resync else UNSUBSCRIBE
-        self._tell(self.strategy.removed(Entry(topic_filter, identity)), False, kind, now_ns)
+    def _announce(
+        self, link: Link, entry: Entry, is_added: bool, kind: str, now_ns: int, is_late: bool = False
+    ) -> None:
+        """Announce or withdraw an entry, if the link is up.
 
-    def _tell(self, entry: Entry | None, is_added: bool, kind: str, now_ns: int, is_late: bool = False) -> None:
-        """`is_late`: those who want it have had what we know."""
-        parent = self.parent
-        if entry is not None and not is_added:
-            self._asked.pop(entry, None)
-        if entry is None or parent is None or parent.connection is None:
+        `is_late`: the subscribers behind the entry already got the retained messages that this broker has.
+        """
+        if link.is_parent and not is_added:
+            self._retained_requests.pop(entry, None)
+        if link.announced.session.connection is None:
             return
-        is_question = is_added and entry not in self._asked
-        if is_question:
-            self._ask(entry, parent, is_late)
-        self.at_parent.tell(parent, Change(entry, is_added, kind, is_question), now_ns)
+        requests_retained = link.is_parent and is_added and entry not in self._retained_requests
+        if requests_retained:
+            self._ask(entry, link.announced.session, is_late)
+        link.announced.announce(Change(entry, is_added, kind, requests_retained), now_ns)
 
-    def acknowledged(self, packet_id: int, now_ns: int) -> None:
-        if self.parent is not None:
-            self.at_parent.acknowledged(self.parent, packet_id, now_ns)
+    def open_link(self, session: Session, peer: str, is_parent: bool) -> Link:
+        """The session becomes one end of a link."""
+        link = session.link = Link(peer, is_parent)
+        link.announced = Announcements(self._broker, session)
+        self.strategy.joined(link)
+        if self._sends_everything(link):
+            self._broker.subscriptions.add(child_link.subscription_to_everything(session))
+        return link
+
+    def close_link(self, session: Session) -> None:
+        """The link has been removed for good. The entries announced over it have been removed before."""
+        link = session.link
+        assert link is not None
+        if self._sends_everything(link):
+            self._broker.subscriptions.remove(session, "#")
+        link.announced.forget_all()
+        self.strategy.left(link)
+
+    def _sends_everything(self, link: Link) -> bool:
+        """Whether every notification crosses the link, or only those that the neighbour has asked for."""
+        return self.algorithm.climbs if link.is_parent else not self.algorithm.stores_entries
+
+    def parent_for_retained(self, message: Message) -> Session | None:
+        """The parent, if a retained message must be sent to it although its announced entries do not match."""
+        parent = self.parent
+        if parent is None or self.algorithm.climbs or message.publisher is parent:
+            return None
+        return None if self._broker.subscriptions.reaches(parent, message.topic) else parent
+
+    def links(self) -> list[Session]:
+        """The sessions of all links, the parent's first."""
+        return [*([] if self.parent is None else [self.parent]), *self._broker.links.values()]
+
+    def announced_by_parent(self, connection: "Connection", message: Message, packet_id: int, now_ns: int) -> None:
+        """Handle a message under `$overlay/`, which is for this broker itself."""
+        session = connection.session
+        assert session is not None
+        if message.topic == PATH_TOPIC:
+            self.path_changed(connection, message.payload.decode("utf-8", "replace"))
+        elif message.topic == ENTRY_TOPIC and message.qos == 1:
+            persist.save_received_id(self._broker, session, packet_id)
+            change = read_from_parent(message.payload)
+            handle_subscribe.announced_by_parent(self._broker, session, change, now_ns)
 
     def restore_parent(self, session: Session) -> None:
         self.parent = session
         self._is_first = False
 
-    def restore_known(self, entry: Entry, number: int, is_sure: bool) -> None:
-        self.at_parent.restore(entry, number, is_sure)
-        if is_sure:
-            self._asked[entry] = False
+    def restore_announced(self, session: Session | None, entry: Entry, number: int, is_acknowledged: bool) -> None:
+        """`session` is that of the link. It is None in old stores, which had announcements to the parent only."""
+        session = session or self.parent
+        assert session is not None
+        assert session.link is not None
+        session.link.announced.restore(entry, number, is_acknowledged)
+        if is_acknowledged and session.link.is_parent:
+            self._retained_requests[entry] = False
 
-    def count_interest(self) -> None:
-        """All that clients and children want, counted anew."""
+    def rebuild_strategy(self) -> None:
+        """Replace the strategy by a new one, and tell it of all links and entries that there are."""
         self.strategy = self.algorithm.make()
-        for session in (*self._broker.sessions.values(), *self._broker.links.values()):
+        for session in self.links():
+            assert session.link is not None
+            self.strategy.joined(session.link)
+        for session in (*self._broker.sessions.values(), *self.links()):
             for entry in child_link.interest(session):
-                self.strategy.added(entry)
+                self.strategy.heard(session.link, entry, True)
 
     # -- retained messages ------------------------------------------------------------------------------------
 
     def _ask(self, entry: Entry, parent: Session, is_late: bool) -> None:
-        """The parent will send what is retained for a new entry; ours may be old, unless it is on its way up."""
-        self._asked[entry] = is_late
+        """Note that the parent is asked for the retained messages of a new entry.
+
+        Ours may be outdated, so they are dropped, except those still waiting to be sent to the parent.
+        """
+        self._retained_requests[entry] = is_late
         ours = [] if is_late else list(handle_subscribe.retained_for(self._broker, entry.filter))
         if ours:
             climbing = _climbing(parent)
@@ -118,7 +172,7 @@ class Overlay:
                     persist.retain(self._broker, message.topic, None)
 
     def replayed(self, message: Message, now_ns: int) -> None:
-        """The parent's answer goes to those who asked, if they are still there; what we know to be newer stays."""
+        """Pass a retained message from the parent to the subscribers that asked, unless ours is known to be newer."""
         entry, message.replay_for = message.replay_for, None
         assert entry is not None
         assert self.parent is not None
@@ -130,36 +184,37 @@ class Overlay:
             if not is_same:
                 handle_publish.publish(self._broker, message, now_ns, entry)
             return
-        is_late = self._asked.get(entry)
+        is_late = self._retained_requests.get(entry)
         if is_late is None:
             return
         persist.retain(self._broker, message.topic, message)
         identity = message.origin, message.sequence
-        if is_late and is_same and identity not in self._learned:  # they had it from us when they subscribed
+        if is_late and is_same and identity not in self._late_answers:  # subscribers already got it from us
             return
         if is_late:
-            self._learned.add(identity)
+            self._late_answers.add(identity)
         for subscription in list(self._broker.subscriptions.to_filter(entry.filter)):
-            if subscription.wants_retained and (not entry.identity or child_link.stands_for(subscription, entry)):
+            if subscription.wants_retained and (not entry.identity or child_link.holds_entry(subscription, entry)):
                 handle_subscribe.send_one_retained(self._broker, subscription, message, entry, now_ns)
 
-    def foreign_asked(self, connection: "Connection", entry: Entry) -> None:
-        """A foreign parent does not mark its answer, but it is complete when a ping that follows is answered."""
-        self._foreign_asks[entry] = set()
+    def foreign_parent_asked(self, connection: "Connection", entry: Entry) -> None:
+        """A foreign parent was asked for retained messages. It does not mark its answer, so a ping follows: the answer
+        is complete when the ping is answered."""
+        self._foreign_requests[entry] = set()
         self.ping(connection, entry)
 
-    def ping(self, connection: "Connection", asked: Entry | None = None) -> None:
-        self._pings.append(asked)
+    def ping(self, connection: "Connection", request: Entry | None = None) -> None:
+        self._pings.append(request)
         self._broker.send(connection, mqtt5.PingReqPacket())
 
-    def pinged(self) -> None:
+    def ping_answered(self) -> None:
         if self._pings and (answered := self._pings.popleft()) is not None:
-            self._foreign_asks.pop(answered, None)
+            self._foreign_requests.pop(answered, None)
 
     def received_from_foreign(self, link: Link, message: Message, now_ns: int) -> None:
-        """We count and log what a foreign parent sends, as it does not; and see what is an answer to a question."""
+        """Count and log a message from a foreign parent, which does neither, and recognise answers to our requests."""
         if message.retain:
-            for entry, topics in self._foreign_asks.items():
+            for entry, topics in self._foreign_requests.items():
                 if message.topic not in topics and matches(entry.filter, message.topic):
                     topics.add(message.topic)
                     message.replay_for = entry
@@ -173,26 +228,29 @@ class Overlay:
 
     # -- refresh ----------------------------------------------------------------------------------------------
 
-    def begin(self, now_ns: int) -> None:
-        """Called when there is a link, up or down: from now on interest is refreshed, if it is to be."""
+    def start_refreshing(self, now_ns: int) -> None:
+        """Called when there is a link, up or down: refreshing begins, if it is configured."""
         if self._refresh_ns and not self._is_refreshing:
             self._is_refreshing = True
             self._broker.at(now_ns + self._refresh_ns, self._refresh, None)
 
     def _refresh(self, broker: "Broker", _: None, now_ns: int) -> None:
-        """Count our interest anew, drop what children did not repeat, repeat ours: wrong tables do not last."""
+        """Rebuild the strategy, drop entries that neighbours did not repeat, and repeat ours, so that errors in routing
+        tables do not last."""
         self._next_refresh_ns = now_ns + self._refresh_ns
-        for session in broker.links.values():
+        for session in self.links():
             self._watch_stale(session, now_ns)
-        self.count_interest()
-        for entry in self._tell_unwanted(UNSUBSCRIBE, now_ns):
-            self._tell(entry, True, REFRESH, now_ns, is_late=True)
+        self.rebuild_strategy()
+        for session in self.links():
+            assert session.link is not None
+            for entry in self._withdraw_unwanted(session.link, UNSUBSCRIBE, now_ns):
+                self._announce(session.link, entry, True, REFRESH, now_ns, is_late=True)
         broker.at(self._next_refresh_ns, self._refresh, None)
 
     def _watch_stale(self, session: Session, now_ns: int) -> None:
-        """An entry that will be too old before the next refresh is dropped just then, unless it is repeated.
+        """Set a timer for the oldest entry if it becomes stale before the next refresh.
 
-        One timer per link is enough: entries are in the order in which they were repeated.
+        One timer per link is enough, because entries are in the order in which they were last repeated.
         """
         assert session.link is not None
         if not session.link.entries:
@@ -208,7 +266,7 @@ class Overlay:
     # -- the link to the parent -------------------------------------------------------------------------------
 
     def dialled(self, connection: "Connection") -> None:
-        """The driver has reached the parent: introduce ourselves."""
+        """The driver has connected to the parent: send our CONNECT."""
         connection.is_uplink = True
         self._broker.choose_codec(connection, 5)
         if connection.is_wire:
@@ -216,7 +274,7 @@ class Overlay:
         self._broker.send(connection, self.introduction.connect_packet(self._is_first))
 
     def answered(self, connection: "Connection", packet: mqtt5.Packet, now_ns: int) -> None:
-        """The parent's answer to our CONNECT."""
+        """Handle the parent's answer to our CONNECT."""
         accepted = self.introduction.answered(connection, packet)
         if accepted is None:
             return
@@ -228,40 +286,39 @@ class Overlay:
         assert parent.link is not None
         parent.link.is_foreign = name is None
         if not accepted.session_present:
-            self.at_parent.forget()
-            for packet_id in list(parent.received):  # its numbers begin anew
+            parent.link.announced.forget_all()
+            handle_subscribe.forget_entries(self._broker, parent, now_ns)
+            for packet_id in list(parent.received):  # its packet ids start again
                 persist.forget_received(self._broker, parent, packet_id)
             persist.save_received_id(self._broker, parent, 0)
-            if (
-                name is None and not self.algorithm.stores_entries
-            ):  # a foreign parent must be asked for everything, once
+            if name is None and not self.algorithm.stores_entries:  # a foreign parent is asked for everything, once
                 everything = mqtt5.TopicFilter("#", max_qos=mqtt5.QoS(2), no_local=True, retain_as_published=True)
                 packet_id = persist.take_packet_id(self._broker, parent)
                 self._broker.send(connection, mqtt5.SubscribePacket(packet_id, [everything]))
-                self.foreign_asked(connection, Entry("#"))
+                self.foreign_parent_asked(connection, Entry("#"))
         parent.connection = connection
         connection.session = parent
         connection.inflight_max = min(WINDOW, accepted.receive_max)
         connection.receive_max = WINDOW
         if accepted.max_packet_size is not None:
             connection.packet_bytes_max = accepted.max_packet_size
-            connection.look()
+            connection.update_is_simple()
         self._broker.timers.cancel(connection.timer)
         connection.timer = self._broker.timers.later(now_ns + PING_S * NS_PER_S, _ping, connection)
         if self._broker.log is not None:
             self._broker.log.add(now_ns, Kind.CONNECTED, parent.log_number)
-        self.begin(now_ns)
+        self.start_refreshing(now_ns)
         self.path_changed(connection, property_of(accepted.user_properties, PATH) or parent.client_id)
-        deliver.resume(self._broker, parent, now_ns)  # first: what we have for the parent is older than our questions
-        self._resynchronise(now_ns)
+        deliver.resume(self._broker, parent, now_ns)  # before our requests: what waits for the parent is older
+        self.resynchronise(parent, now_ns)
 
     def path_changed(self, connection: "Connection", path: str) -> None:
-        """Our ancestors, as the parent tells them; our children are told in turn. A loop ends the link for good."""
+        """The parent has told us our ancestors. Our children are told in turn. A loop ends the link for good."""
         name = self._broker.config.name
         new = tuple(path.split("/"))
         if name in new:
             circle = " -> ".join((name, *new[: new.index(name) + 1]))
-            self.loop = f"{name} is among its own ancestors ({circle}); check --parent"
+            self.loop_problem = f"{name} is among its own ancestors ({circle}); check --parent"
             self._broker.end(connection)
         elif new != self.path:
             self.path = new
@@ -275,13 +332,12 @@ class Overlay:
         return "/".join((self._broker.config.name, *self.path))
 
     def expect_parent(self, name: str) -> None:
-        """There is a parent, reached or not: from now on all that is published waits for it."""
+        """This broker has a parent, connected or not: from now on its messages are queued for the parent."""
         broker = self._broker
         if self.parent is None:
             self.parent = Session(name, None, broker.config.service_link is not None)
-            self.parent.link = Link(name, is_parent=True)
             self.parent.expiry_s = SESSION_S
-            child_link.subscribe_to_all(broker, self.parent)
+            self.open_link(self.parent, name, is_parent=True)
         parent = self.parent
         assert parent.link is not None
         parent.link.peer = parent.client_id = name
@@ -292,31 +348,34 @@ class Overlay:
     def forget_parent(self, now_ns: int) -> None:
         """This broker has become a root."""
         if self.parent is not None:
-            self._broker.subscriptions.remove(self.parent, "#")
             handle_connect.end_session(self._broker, self.parent, now_ns)
-            self.at_parent.forget()
             self.parent = None
 
     def lost(self, now_ns: int) -> None:
-        """What was told and not acknowledged may or may not have arrived: the parent is told again how it is."""
+        """The link to the parent is down."""
         assert self.parent is not None
+        assert self.parent.link is not None
         deliver.disconnected(self._broker, self.parent, now_ns)
-        for entry in self.at_parent.lost(self.parent):
-            self._asked.pop(entry, None)
-        self._learned.clear()
-        self._foreign_asks.clear()
+        for entry in self.parent.link.announced.lost():
+            self._retained_requests.pop(entry, None)
+        self._late_answers.clear()
+        self._foreign_requests.clear()
         self._pings.clear()
 
-    def _resynchronise(self, now_ns: int) -> None:
-        for entry in self._tell_unwanted(RESYNC, now_ns):
-            if not self.at_parent.is_sure(entry):
-                self._tell(entry, True, RESYNC, now_ns, is_late=True)
+    def resynchronise(self, session: Session, now_ns: int) -> None:
+        """A link is up: announce the difference between the entries that the neighbour has and those it should have."""
+        link = session.link
+        if link is None:  # it is the session of a client
+            return
+        for entry in self._withdraw_unwanted(link, RESYNC, now_ns):
+            if not link.announced.is_acknowledged(entry):
+                self._announce(link, entry, True, RESYNC, now_ns, is_late=True)
 
-    def _tell_unwanted(self, kind: str, now_ns: int) -> dict[Entry, None]:
-        """Take back what the parent knows and should not; returns all that it should know."""
-        wanted = dict.fromkeys(self.strategy.wanted())
-        for entry in [entry for entry in self.at_parent.known if entry not in wanted]:
-            self._tell(entry, False, kind, now_ns)
+    def _withdraw_unwanted(self, link: Link, kind: str, now_ns: int) -> dict[Entry, None]:
+        """Withdraw the entries that the neighbour should not have; returns all entries that it should have."""
+        wanted = dict.fromkeys(self.strategy.wanted(link))
+        for entry in [entry for entry in link.announced.entries if entry not in wanted]:
+            self._announce(link, entry, False, kind, now_ns)
         return wanted
 
 
@@ -331,7 +390,7 @@ def _ping(broker: "Broker", connection: "Connection", now_ns: int) -> None:
 
 
 def _climbing(parent: Session) -> set[str]:
-    """Topics with a retained message that waits for the parent: ours is newer than the parent's."""
+    """Topics with a retained message that waits to be sent to the parent, and is therefore newer than the parent's."""
     assert parent.link is not None
     waiting = (*parent.link.staged, *parent.queue)
     return {delivery.message.topic for delivery in waiting if delivery.message.retain}

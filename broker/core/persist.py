@@ -1,10 +1,10 @@
-"""What survives the death of a broker: which rows stand for its state, and how the state is made of them again.
+"""The state of a broker that survives a restart, as rows of a store. restore.py turns rows back into state.
 
-Handlers note in `broker.unsaved` what has changed; a driver with a store writes those rows, all or none of them, before
-it writes any output (so nothing is acknowledged that is not stored). `unsaved` is None where nothing is to survive.
-A row is found by its key: its kind and a number that is never used again. A small message with one delivery is part of
-the delivery's row; others have a row of their own. Sessions that end with their connection have
-the number 0, and so has everything that belongs to them: they cost nothing.
+Handlers note in `broker.unsaved` what has changed. A driver with a store writes those rows, all or none of them, before
+it writes any output, so nothing is acknowledged that is not stored. `unsaved` is None if the driver has no store.
+A row has a key, which consists of its kind and a number that is never reused. A small message with one delivery is part
+of the delivery's row; other messages have rows of their own. Sessions that end with their connection, and everything
+that belongs to them, have the row number 0 and are not stored.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,34 +17,34 @@ from brokerbed.broker.values import NO_PROPERTIES, Entry, Message
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
 
-Row = tuple[Any, ...]  # of numbers, text, bytes, None and tuples of them
-IDS_RESERVED = 1000  # packet ids of a link at a time, of which a restart skips the rest
-INLINE_BYTES_MAX = 1024  # of the payload of a message that is stored with its only delivery
-SHIFT = 56
-LOG = 0  # the key of a row that is the driver's: of its message log, see runtime/log_file.py
-SESSION, SUBSCRIPTION, ENTRY, KNOWN, RECEIVED_ID, RECEIVED, MESSAGE, RETAINED, DELIVERY, ENTERING = (
+Row = tuple[Any, ...]  # contains numbers, text, bytes, None, and tuples of them
+IDS_RESERVED = 1000  # packet ids that a link reserves at a time; a restart skips those that were not used
+INLINE_BYTES_MAX = 1024  # largest payload that is stored in the row of the message's only delivery
+SHIFT = 56  # a key is its kind, which is a multiple of 2**SHIFT, plus the row number
+LOG = 0  # the key of the row for the message log, which belongs to the driver; see runtime/log_file.py
+SESSION, SUBSCRIPTION, ENTRY, ANNOUNCED, RECEIVED_ID, RECEIVED, MESSAGE, RETAINED, DELIVERY, ENTERING = (
     kind << SHIFT for kind in range(1, 11)
-)  # in the order in which they are restored
+)  # kinds of rows, in the order in which they are restored
 
 
 def take(broker: "Broker") -> list[tuple[int, Row | None]]:
-    """What a store has to write now: rows by key, None for those that are gone."""
+    """Take the changes that the store has to write now: keys with their new rows, or None for rows to remove."""
     unsaved = broker.unsaved
     assert unsaved is not None
     taken: list[tuple[int, Row | None]] = []
-    for key, it in unsaved.items():
-        if it is None:
+    for key, changed in unsaved.items():
+        if changed is None:
             taken.append((key, None))
             continue
         kind = key >> SHIFT << SHIFT
-        if kind >= RETAINED:  # it refers to a message
-            message = it.message if kind == DELIVERY else it
-            if message.number == 0 and (
-                kind != DELIVERY or message.uses > 1 or len(message.payload) > INLINE_BYTES_MAX
+        if kind >= RETAINED:  # rows of these kinds refer to a message
+            message = changed.message if kind == DELIVERY else changed
+            if message.row_number == 0 and (
+                kind != DELIVERY or message.references > 1 or len(message.payload) > INLINE_BYTES_MAX
             ):
-                message.number = broker.take_number()
-                taken.append((MESSAGE | message.number, _message_row(message)))
-        taken.append((key, _ROWS[kind](it)))
+                message.row_number = broker.take_row_number()
+                taken.append((MESSAGE | message.row_number, _message_row(message)))
+        taken.append((key, _ROWS[kind](changed)))
     unsaved.clear()
     return taken
 
@@ -53,20 +53,20 @@ def take(broker: "Broker") -> list[tuple[int, Row | None]]:
 
 
 def save_session(broker: "Broker", session: Session) -> None:
-    """It is new, or its connection or expiry has changed."""
+    """Called if the session is new, or its connection or expiry has changed."""
     if broker.unsaved is None:
         return
     if session.expiry_s == 0:
         forget_session(broker, session)
         return
-    if session.number == 0:
-        session.number = broker.take_number()
-    broker.unsaved[SESSION | session.number] = session
+    if session.row_number == 0:
+        session.row_number = broker.take_row_number()
+    broker.unsaved[SESSION | session.row_number] = session
 
 
 def forget_session(broker: "Broker", session: Session) -> None:
-    """With all that belongs to it; in memory it may go on."""
-    if session.number == 0:
+    """Remove the rows of a session and of everything that belongs to it. In memory the session may go on."""
+    if session.row_number == 0:
         return
     assert broker.unsaved is not None
     for subscription in session.subscriptions.values():
@@ -77,69 +77,78 @@ def forget_session(broker: "Broker", session: Session) -> None:
         broker.unsaved[RECEIVED | number] = None
         session.received[packet_id] = 0
     if session.link is not None:
-        for entry in list(session.link.entry_numbers):
+        for entry in list(session.link.entry_rows):
             forget_entry(broker, session, entry)
-        broker.unsaved[RECEIVED_ID | session.number] = None
-    broker.unsaved[SESSION | session.number] = None
-    session.number = 0
+        broker.unsaved[RECEIVED_ID | session.row_number] = None
+    broker.unsaved[SESSION | session.row_number] = None
+    session.row_number = 0
 
 
 def save_subscription(broker: "Broker", subscription: Subscription) -> None:
-    if subscription.session.number == 0:
+    if subscription.session.row_number == 0:
         return
     assert broker.unsaved is not None
-    if subscription.number == 0:
-        subscription.number = broker.take_number()
-    broker.unsaved[SUBSCRIPTION | subscription.number] = subscription
+    if subscription.row_number == 0:
+        subscription.row_number = broker.take_row_number()
+    broker.unsaved[SUBSCRIPTION | subscription.row_number] = subscription
 
 
 def forget_subscription(broker: "Broker", subscription: Subscription) -> None:
-    if subscription.number:
+    if subscription.row_number:
         assert broker.unsaved is not None
-        broker.unsaved[SUBSCRIPTION | subscription.number] = None
-        subscription.number = 0
+        broker.unsaved[SUBSCRIPTION | subscription.row_number] = None
+        subscription.row_number = 0
 
 
 def save_entry(broker: "Broker", session: Session, entry: Entry) -> None:
-    """A child's entry in our table."""
-    if session.number == 0:
+    """Store an entry that the neighbour at the other end of a link has announced."""
+    if session.row_number == 0:
         return
     assert session.link is not None
     assert broker.unsaved is not None
-    number = session.link.entry_numbers[entry] = broker.take_number()
-    broker.unsaved[ENTRY | number] = (session.number, entry)
+    number = session.link.entry_rows[entry] = broker.take_row_number()
+    broker.unsaved[ENTRY | number] = (session.row_number, entry)
 
 
 def forget_entry(broker: "Broker", session: Session, entry: Entry) -> None:
     assert session.link is not None
-    number = session.link.entry_numbers.pop(entry, 0)
+    number = session.link.entry_rows.pop(entry, 0)
     if number:
         assert broker.unsaved is not None
         broker.unsaved[ENTRY | number] = None
 
 
-def save_known(broker: "Broker", number: int, entry: Entry | None, is_sure: bool) -> int:
-    """What the parent knows; returns the number of the row. No entry: it does not know it any more."""
-    if broker.unsaved is None:
+def save_announced(broker: "Broker", number: int, row: tuple[Session, Entry, bool]) -> int:
+    """Store an entry that was announced over the link of a session, and whether that is acknowledged.
+
+    `number` is that of the entry's row, or 0 if it has none yet. Returns the number of the row, or 0 without a store.
+    """
+    if broker.unsaved is None or row[0].row_number == 0:
         return 0
-    number = number or broker.take_number()
-    broker.unsaved[KNOWN | number] = None if entry is None else (entry, is_sure)
+    number = number or broker.take_row_number()
+    broker.unsaved[ANNOUNCED | number] = row
     return number
 
 
+def forget_announced(broker: "Broker", number: int) -> None:
+    if number:
+        assert broker.unsaved is not None
+        broker.unsaved[ANNOUNCED | number] = None
+
+
 def save_received_id(broker: "Broker", session: Session, packet_id: int) -> None:
-    """The newest packet id that the other end of a link has used; 0: that end begins anew."""
+    """Store the newest packet id that the other end of a link has used; 0 if the other end starts again."""
     assert session.link is not None
     session.link.last_received_id = packet_id
-    if session.number:
+    if session.row_number:
         assert broker.unsaved is not None
-        broker.unsaved[RECEIVED_ID | session.number] = session
+        broker.unsaved[RECEIVED_ID | session.row_number] = session
 
 
 def take_packet_id(broker: "Broker", session: Session) -> int:
-    """A packet id that is not in use; those of a link go on after a restart where they were (`Link.has_received`).
+    """Take a packet id that is not in use. Those of a link continue after a restart (see `Link.has_received`).
 
-    So that not every message costs a row for that, they are reserved many at a time.
+    They are reserved many at a time, so that not every message has to store the last id.
     """
     packet_id = session.take_id()
     if session.link is not None and session.ids_reserved < 0:
@@ -149,17 +158,17 @@ def take_packet_id(broker: "Broker", session: Session) -> int:
 
 
 def save_received(broker: "Broker", session: Session, packet_id: int) -> None:
-    """The client has sent a message at QoS 2, and has not released it yet."""
+    """The peer has sent a message at QoS 2 and has not released it yet."""
     number = 0
-    if session.number:
+    if session.row_number:
         assert broker.unsaved is not None
-        number = broker.take_number()
-        broker.unsaved[RECEIVED | number] = (session.number, packet_id)
+        number = broker.take_row_number()
+        broker.unsaved[RECEIVED | number] = (session.row_number, packet_id)
     session.received[packet_id] = number
 
 
 def forget_received(broker: "Broker", session: Session, packet_id: int) -> bool:
-    """The client has released a message at QoS 2, or will not; returns False if no such message was open."""
+    """The peer has released a message at QoS 2, or never will; returns False if there was no such message."""
     number = session.received.pop(packet_id, None)
     if number:
         assert broker.unsaved is not None
@@ -168,121 +177,146 @@ def forget_received(broker: "Broker", session: Session, packet_id: int) -> bool:
 
 
 def save_delivery(broker: "Broker", session: Session, delivery: Delivery) -> None:
-    """It waits, or was sent and waits for its acknowledgement."""
-    if session.number == 0:
+    """Store a delivery that waits to be sent or, once it is sent, to be acknowledged."""
+    if session.row_number == 0:
         return
     assert broker.unsaved is not None
-    if delivery.number == 0:
-        delivery.message.uses += 1
-        delivery.number = broker.take_number()
-        delivery.session = session.number
-    broker.unsaved[DELIVERY | delivery.number] = delivery
+    if delivery.row_number == 0:
+        delivery.message.references += 1
+        delivery.row_number = broker.take_row_number()
+        delivery.session_row = session.row_number
+    broker.unsaved[DELIVERY | delivery.row_number] = delivery
 
 
 def forget_delivery(broker: "Broker", delivery: Delivery) -> None:
-    if delivery.number:
+    if delivery.row_number:
         assert broker.unsaved is not None
-        broker.unsaved[DELIVERY | delivery.number] = None
-        delivery.number = 0
+        broker.unsaved[DELIVERY | delivery.row_number] = None
+        delivery.row_number = 0
         _release(broker, delivery.message)
 
 
 def save_entering(broker: "Broker", message: Message) -> None:
-    """It is acknowledged, and in the emulated service at the input."""
+    """Store a message that is acknowledged and now in the emulated service at the input."""
     if broker.unsaved is not None and message.qos:
-        message.uses += 1
-        message.entering = broker.take_number()
-        broker.unsaved[ENTERING | message.entering] = message
+        message.references += 1
+        message.entering_row = broker.take_row_number()
+        broker.unsaved[ENTERING | message.entering_row] = message
 
 
 def forget_entering(broker: "Broker", message: Message) -> None:
-    if message.entering:
+    if message.entering_row:
         assert broker.unsaved is not None
-        broker.unsaved[ENTERING | message.entering] = None
-        message.entering = 0
+        broker.unsaved[ENTERING | message.entering_row] = None
+        message.entering_row = 0
         _release(broker, message)
 
 
 def retain(broker: "Broker", topic: str, message: Message | None) -> None:
-    """The retained message of a topic from now on; None: there is none."""
+    """Replace the retained message of a topic. None: the topic has no retained message any more."""
     old = broker.retained.pop(topic, None)
     if message is not None:
         broker.retained[topic] = message
     if broker.unsaved is None:
         return
     if message is not None:
-        message.uses += 1
-        message.retained = broker.take_number()
-        broker.unsaved[RETAINED | message.retained] = message
-    if old is not None and old.retained:
-        broker.unsaved[RETAINED | old.retained] = None
-        old.retained = 0
+        message.references += 1
+        message.retained_row = broker.take_row_number()
+        broker.unsaved[RETAINED | message.retained_row] = message
+    if old is not None and old.retained_row:
+        broker.unsaved[RETAINED | old.retained_row] = None
+        old.retained_row = 0
         _release(broker, old)
 
 
 def _release(broker: "Broker", message: Message) -> None:
-    """The row of a message goes with the last that refers to it."""
-    message.uses -= 1
-    if message.uses == 0 and message.number:
+    """One reference to a message is gone. With the last reference, the row of the message is removed."""
+    message.references -= 1
+    if message.references == 0 and message.row_number:
         assert broker.unsaved is not None
-        broker.unsaved[MESSAGE | message.number] = None
-        message.number = 0
+        broker.unsaved[MESSAGE | message.row_number] = None
+        message.row_number = 0
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _session_row(it: Session) -> Row:
-    link = it.link
-    first_id = (it.next_id + it.ids_reserved) % PACKET_IDS + 1  # of the next life
+def _session_row(session: Session) -> Row:
+    link = session.link
+    first_id = (session.next_id + session.ids_reserved) % PACKET_IDS + 1  # the first packet id after a restart
     about_link = (link.peer, link.is_parent, link.is_foreign, first_id) if link is not None else None
-    return it.client_id, it.expiry_s, it.expires_at_ns, about_link, it.user
+    return session.client_id, session.expiry_s, session.expires_at_ns, about_link, session.user
 
 
-def _subscription_row(it: Subscription) -> Row:
+def _subscription_row(subscription: Subscription) -> Row:
     return (
-        it.session.number, it.filter, it.qos, it.no_local, it.retain_as_published, it.identifier, it.identity,
-        it.wants_retained,
-    )  # fmt: skip
+        subscription.session.row_number,
+        subscription.filter,
+        subscription.qos,
+        subscription.no_local,
+        subscription.retain_as_published,
+        subscription.identifier,
+        subscription.identity,
+        subscription.wants_retained,
+    )
 
 
-def _entry_row(it: tuple[int, Entry]) -> Row:
-    return it[0], *it[1]
+def _entry_row(row: tuple[int, Entry]) -> Row:
+    return row[0], *row[1]
 
 
-def _known_row(it: tuple[Entry, bool]) -> Row:
-    return *it[0], it[1]
+def _announced_row(announced: tuple[Session, Entry, bool]) -> Row:
+    session, entry, is_acknowledged = announced
+    return *entry, is_acknowledged, session.row_number
 
 
-def _received_id_row(it: Session) -> Row:
-    assert it.link is not None
-    return (it.link.last_received_id,)
+def _received_id_row(session: Session) -> Row:
+    assert session.link is not None
+    return (session.link.last_received_id,)
 
 
-def _message_row(it: Message) -> Row:
-    properties = tuple(it.properties) if it.properties != NO_PROPERTIES else None
-    return it.topic, it.payload, it.qos, it.retain, it.origin, it.sequence, it.expires_at_ns, properties
+def _message_row(message: Message) -> Row:
+    properties = tuple(message.properties) if message.properties != NO_PROPERTIES else None
+    return (
+        message.topic,
+        message.payload,
+        message.qos,
+        message.retain,
+        message.origin,
+        message.sequence,
+        message.expires_at_ns,
+        properties,
+    )
 
 
-def _delivery_row(it: Delivery) -> Row:
-    answers = tuple(it.answers) if it.answers is not None else None
-    message = it.message.number or _message_row(it.message)
-    return it.session, message, it.qos, it.retain, it.packet_id, it.is_released, it.identifiers, answers
+def _delivery_row(delivery: Delivery) -> Row:
+    answers = tuple(delivery.answers) if delivery.answers is not None else None
+    message = delivery.message.row_number or _message_row(delivery.message)
+    return (
+        delivery.session_row,
+        message,
+        delivery.qos,
+        delivery.retain,
+        delivery.packet_id,
+        delivery.is_released,
+        delivery.identifiers,
+        answers,
+    )
 
 
-def _entering_row(it: Message) -> Row:
-    publisher = it.publisher.number if isinstance(it.publisher, Session) else 0
-    return it.number, publisher, tuple(it.replay_for) if it.replay_for is not None else None
+def _entering_row(message: Message) -> Row:
+    publisher = message.publisher.row_number if isinstance(message.publisher, Session) else 0
+    return message.row_number, publisher, tuple(message.replay_for) if message.replay_for is not None else None
 
 
 _ROWS: dict[int, Any] = {
     SESSION: _session_row,
     SUBSCRIPTION: _subscription_row,
     ENTRY: _entry_row,
-    KNOWN: _known_row,
+    ANNOUNCED: _announced_row,
     RECEIVED_ID: _received_id_row,
     RECEIVED: tuple,
-    RETAINED: lambda it: (it.number,),
+    RETAINED: lambda message: (message.row_number,),
     DELIVERY: _delivery_row,
     ENTERING: _entering_row,
 }

@@ -1,15 +1,15 @@
-"""A broker as it was when its store was last written: the rows of persist.py made into sessions, tables and queues."""
+"""Restores a broker to the state in which it was last stored: turns the rows of persist.py into sessions and tables."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from brokerbed.broker.core import child_link, deliver, handle_connect, handle_publish, persist
+from brokerbed.broker.core import deliver, handle_connect, handle_publish, persist
 from brokerbed.broker.core.access import may_subscribe
-from brokerbed.broker.core.link import PACKET_IDS, Link
+from brokerbed.broker.core.link import PACKET_IDS
 from brokerbed.broker.core.persist import Row
-from brokerbed.broker.core.session import Delivery, Session
+from brokerbed.broker.core.session import Delivery, SentRun, Session
 from brokerbed.broker.core.subscriptions import Subscription, split_share
 from brokerbed.broker.values import NO_PROPERTIES, NS_PER_S, Entry, Message, Properties, topic_head
 from brokerbed.log.record import Reason
@@ -17,23 +17,23 @@ from brokerbed.log.record import Reason
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
 
-NUMBER = (1 << persist.SHIFT) - 1  # the part of a key that is the number
+NUMBER = (1 << persist.SHIFT) - 1  # mask for the row number in a key
 
 
 class _Restoring:
-    """Rows come in the order of their kinds, and within a kind in the order in which they were made."""
+    """Has one method per kind of row. Rows come in the order of kinds, and within a kind in the order of creation."""
 
     def __init__(self, broker: "Broker", now_ns: int) -> None:
         self.broker = broker
         self.now_ns = now_ns
-        self.sessions: dict[int, Session] = {}
-        self.messages: dict[int, Message] = {}
-        self.inputs: list[Message] = []
+        self.sessions: dict[int, Session] = {}  # by row number
+        self.messages: dict[int, Message] = {}  # by row number
+        self.entering_messages: list[Message] = []
         self.forbidden: list[tuple[Session, Delivery]] = []
-        self._may: dict[tuple[Session, str], bool] = {}
+        self._read_permissions: dict[tuple[Session, str], bool] = {}
 
     def log(self, number: int, row: Row) -> None:
-        """It is the driver's."""
+        """The driver owns this row."""
 
     def session(self, number: int, row: Row) -> None:
         client_id, expiry_s, expires_at_ns, link, user = row
@@ -41,14 +41,14 @@ class _Restoring:
         demand = None if link is not None else broker.config.session_service.get(client_id)
         is_staged = link is not None and broker.config.service_link is not None
         session = self.sessions[number] = Session(client_id, demand, is_staged)
-        session.number, session.expiry_s, session.user = number, expiry_s, user
-        is_trusted = link is not None and (link[1] or broker.config.link_secret is not None)  # the parent, or proven
+        session.row_number, session.expiry_s, session.user = number, expiry_s, user
+        is_trusted = link is not None and (link[1] or broker.config.link_secret is not None)  # parent or proven link
         session.access = None if is_trusted else broker.config.access
         session.queue = _StoredQueue()
         name = client_id
         if link is not None:
-            session.link = Link(link[0], link[1])
-            session.link.is_foreign, session.next_id = link[2:]
+            opened = broker.overlay.open_link(session, link[0], link[1])
+            opened.is_foreign, session.next_id = link[2:]
             name = f"{broker.config.name}>{link[0]}"
         if broker.log is not None:
             session.log_number = broker.log.number(name)
@@ -59,40 +59,40 @@ class _Restoring:
             sessions[client_id] = session
             if expiry_s != handle_connect.NEVER_S:
                 session.expires_at_ns = expires_at_ns
-                if expires_at_ns is None:  # it was connected until the end: its time runs from this restart on
+                if expires_at_ns is None:  # the session was connected: its expiry interval begins now
                     session.expires_at_ns = self.now_ns + expiry_s * NS_PER_S
                     persist.save_session(broker, session)
                 handle_connect.expire_later(broker, session)
-        if session.link is not None and (session.link.is_parent or not broker.overlay.algorithm.stores_entries):
-            child_link.subscribe_to_all(broker, session)
 
     def subscription(self, number: int, row: Row) -> None:
         session, topic_filter, qos, no_local, retain_as_published, identifier, identity, wants_retained = row
-        its = self.sessions[session]
-        if not self._may_read(its, split_share(topic_filter)[1]):
+        restored = self.sessions[session]
+        if not self._may_read(restored, split_share(topic_filter)[1]):
             self._remove(persist.SUBSCRIPTION | number)
             return
-        subscription = Subscription(its, topic_filter, qos, no_local, retain_as_published, identifier)
-        subscription.number, subscription.identity, subscription.wants_retained = number, identity, wants_retained
-        subscription.uses = 0 if its.link is not None else 1
-        its.subscriptions[topic_filter] = subscription
+        subscription = Subscription(restored, topic_filter, qos, no_local, retain_as_published, identifier)
+        subscription.row_number, subscription.identity, subscription.wants_retained = number, identity, wants_retained
+        subscription.entry_count = 0 if restored.link is not None else 1
+        restored.subscriptions[topic_filter] = subscription
         self.broker.subscriptions.add(subscription)
 
     def entry(self, number: int, row: Row) -> None:
-        """Of a child; the subscription to that filter is there already."""
+        """An entry of a neighbour. The subscription to its filter was restored before."""
         session, topic_filter, identity = row
-        entry, its = Entry(topic_filter, identity), self.sessions[session]
-        assert its.link is not None
-        if topic_filter not in its.subscriptions and not self._may_read(its, topic_filter):
+        entry, restored = Entry(topic_filter, identity), self.sessions[session]
+        assert restored.link is not None
+        if topic_filter not in restored.subscriptions and not self._may_read(restored, topic_filter):
             self._remove(persist.ENTRY | number)
             return
-        its.link.entries[entry] = self.now_ns
-        its.link.entry_numbers[entry] = number
-        its.subscriptions[topic_filter].uses += 1
+        restored.link.entries[entry] = self.now_ns
+        restored.link.entry_rows[entry] = number
+        restored.subscriptions[topic_filter].entry_count += 1
 
-    def known(self, number: int, row: Row) -> None:
-        topic_filter, identity, is_sure = row
-        self.broker.overlay.restore_known(Entry(topic_filter, identity), number, is_sure)
+    def announced(self, number: int, row: Row) -> None:
+        # Before version 4 of the store there was no session in the row: the link was always that to the parent.
+        topic_filter, identity, is_acknowledged, *session = row
+        restored = self.sessions[session[0]] if session else None
+        self.broker.overlay.restore_announced(restored, Entry(topic_filter, identity), number, is_acknowledged)
 
     def received_id(self, number: int, row: Row) -> None:
         link = self.sessions[number].link
@@ -105,21 +105,21 @@ class _Restoring:
 
     def message(self, number: int, row: Row) -> None:
         message = self.messages[number] = _message(row)
-        message.number = number
+        message.row_number = number
 
     def retained(self, number: int, row: Row) -> None:
         message = self.messages[row[0]]
         self.broker.retained[message.topic] = message
-        message.retained = number
-        message.uses += 1
+        message.retained_row = number
+        message.references += 1
 
     def delivery(self, number: int, row: Row) -> None:
-        """What was sent, or about to be sent, is sent again with the same packet id."""
+        """A delivery that has a packet id is sent again with the same id; others go back to the queue."""
         session, stored, packet_id = self.sessions[row[0]], row[1], row[4]
         message = None
         if isinstance(stored, int):
             message = self.messages[stored]
-            message.uses += 1
+            message.references += 1
             topic, size = message.topic, message.size
         else:
             topic, size = stored[0], len(topic_head(stored[0])) + len(stored[1])
@@ -133,24 +133,26 @@ class _Restoring:
         session.queue.append((number, row, message))  # type: ignore[arg-type]  # see _StoredQueue
 
     def entering(self, number: int, row: Row) -> None:
-        """It was in the emulated service at the input, and begins there anew."""
-        stored, publisher, *replay_for = row  # version 2 of the store did not have the last one
+        """A message that was in the emulated service at the input starts there again."""
+        stored, publisher, *replay_for = row  # `replay_for` is missing in version 2 of the store
         message = self.messages[stored]
-        message.uses += 1
-        message.entering = number
+        message.references += 1
+        message.entering_row = number
         message.publisher = self.sessions.get(publisher)
         message.replay_for = Entry(*replay_for[0]) if replay_for and replay_for[0] is not None else None
-        self.inputs.append(message)
+        self.entering_messages.append(message)
 
     def _may_read(self, session: Session, topic: str) -> bool:
-        """Whether a session may still have what it had when it was stored: the access rules may have changed."""
+        """Whether a session may still read a topic: the access rules may have changed since the row was stored."""
         access = session.access
         if access is None:
             return True
-        may = self._may.get((session, topic))
-        if may is None:
-            may = self._may[session, topic] = may_subscribe(access, session.user, session.client_id, topic)
-        return may
+        is_allowed = self._read_permissions.get((session, topic))
+        if is_allowed is None:
+            is_allowed = self._read_permissions[session, topic] = may_subscribe(
+                access, session.user, session.client_id, topic
+            )
+        return is_allowed
 
     def _remove(self, key: int) -> None:
         assert self.broker.unsaved is not None
@@ -158,10 +160,10 @@ class _Restoring:
 
 
 class _StoredQueue(deque[Delivery]):
-    """The queue of a restored session: its items are rows at first, and each becomes a Delivery when it is first read.
+    """The queue of a restored session. Its items are rows at first, and each becomes a Delivery when it is first read.
 
-    A row becomes one Delivery, never two: a delivery knows whether it has a row in the store, and is counted among the
-    uses of its message. Making a million deliveries at once would add seconds to a restart. The type of an item that
+    Creating a million deliveries at once would add seconds to a restart. A row must become one Delivery, never two,
+    because the Delivery knows its row in the store and counts as one reference to its message. The type of an item that
     has not been read is `tuple[int, Row, Message | None]`: the arguments of `_delivery`.
     """
 
@@ -184,21 +186,21 @@ class _StoredQueue(deque[Delivery]):
 
 
 def _delivery(number: int, row: Row, message: Message | None) -> Delivery:
-    """The delivery of a row; its message unless that is part of the row."""
+    """The delivery in a row. `message` is None if the message is part of the row."""
     session, stored, qos, retain, packet_id, is_released, identifiers, answers = row
     if message is None:
         message = _message(stored)
-        message.uses = 1
+        message.references = 1
     delivery = Delivery(message, qos, retain, identifiers, None if answers is None else Entry(*answers))
-    delivery.number, delivery.session, delivery.packet_id = number, session, packet_id
+    delivery.row_number, delivery.session_row, delivery.packet_id = number, session, packet_id
     delivery.is_released, delivery.has_waited = is_released, True
     return delivery
 
 
-def _in_order_of_sending(inflight: dict[int, Delivery]) -> dict[int, Delivery]:
-    """What a link has under way, which emulated service may have sent in another order than it came.
+def _in_order_of_sending(inflight: dict[int, Delivery]) -> dict[int, Delivery | SentRun]:
+    """The unacknowledged deliveries of a link in the order of sending. Emulated service may have reordered them.
 
-    Packet ids are taken around a circle of which only a part is in use, so the oldest one follows the largest gap.
+    Packet ids wrap around and only some of them are in use, so the oldest one follows the largest gap.
     """
     ids = sorted(inflight)
     gaps = [(later - earlier) % PACKET_IDS for earlier, later in pairwise([*ids[-1:], *ids])]
@@ -219,7 +221,7 @@ _KINDS = {
     persist.SESSION: "session",
     persist.SUBSCRIPTION: "subscription",
     persist.ENTRY: "entry",
-    persist.KNOWN: "known",
+    persist.ANNOUNCED: "announced",
     persist.RECEIVED_ID: "received_id",
     persist.RECEIVED: "received",
     persist.MESSAGE: "message",
@@ -230,7 +232,7 @@ _KINDS = {
 
 
 def restore(broker: "Broker", rows: Iterable[tuple[int, Row]], now_ns: int) -> None:
-    """Into a broker that is new, from rows in the order of their keys; errors mean that they do not fit together."""
+    """Restore a new broker from rows in the order of their keys. Any error means that the rows are inconsistent."""
     assert broker.unsaved is not None
     restoring = _Restoring(broker, now_ns)
     handlers = {kind: getattr(restoring, name) for kind, name in _KINDS.items()}
@@ -238,14 +240,14 @@ def restore(broker: "Broker", rows: Iterable[tuple[int, Row]], now_ns: int) -> N
     for key, row in rows:
         number = key & NUMBER
         handlers[key - number](number, row)
-        if number > broker.last_number:
-            broker.last_number = number
+        if number > broker.last_row_number:
+            broker.last_row_number = number
     for session in restoring.sessions.values():
         if session.link is not None:
-            session.inflight = _in_order_of_sending(session.inflight)
-    broker.overlay.count_interest()
+            session.inflight = _in_order_of_sending(session.deliveries_in_flight())
+    broker.overlay.rebuild_strategy()
     for session, delivery in restoring.forbidden:
         deliver.drop(broker, session, delivery, Reason.NOT_AUTHORIZED, now_ns)
-    for message in restoring.inputs:
+    for message in restoring.entering_messages:
         persist.forget_entering(broker, message)
         handle_publish.enter(broker, message, now_ns)

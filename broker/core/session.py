@@ -1,4 +1,7 @@
-"""One client's session: its subscriptions, what waits for it and what is under way. Survives its connections."""
+"""Sessions: their subscriptions, the messages that wait for them, and those sent and not yet acknowledged.
+
+A session belongs to a client or is one end of an overlay link. It outlives its connections.
+"""
 
 from collections import deque
 from typing import TYPE_CHECKING
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING
 import mqtt5
 
 from brokerbed.broker.core.link import PACKET_IDS
+from brokerbed.broker.core.run import Batch
 from brokerbed.broker.values import Entry, Message
 
 if TYPE_CHECKING:
@@ -16,15 +20,24 @@ if TYPE_CHECKING:
     from brokerbed.broker.core.subscriptions import Subscription
     from brokerbed.broker.core.timers import Timer
 
-LONG_AGO_NS = -(1 << 62)
+LONG_AGO_NS = -(1 << 62)  # earlier than any time that occurs
 
 
 class Delivery:
-    """One message for one session."""
+    """One message to be delivered to one session."""
 
     __slots__ = (
-        "answers", "has_waited", "identifiers", "is_released", "message", "number", "packet_id", "qos", "retain",
-        "session", "since_ns",
+        "answers",
+        "has_waited",
+        "identifiers",
+        "is_released",
+        "message",
+        "packet_id",
+        "qos",
+        "queued_at_ns",
+        "retain",
+        "row_number",
+        "session_row",
     )  # fmt: skip
 
     def __init__(
@@ -34,50 +47,81 @@ class Delivery:
         self.qos = qos
         self.retain = retain
         self.identifiers = identifiers
-        self.answers = answers  # the child's subscription for which a retained message is sent down a link
-        self.has_waited = False  # the log says that it was queued
-        self.since_ns = LONG_AGO_NS  # when it was, in this life of the broker
-        self.packet_id = 0  # since it was sent, or was about to be
-        self.number = 0  # of its row in the store; 0: it has none
-        self.session = 0  # the number of its session's row
-        self.is_released = False  # QoS 2: PUBREC has come, PUBREL is out
+        self.answers = answers  # the child's subscription that is answered by sending a retained message down a link
+        self.has_waited = False  # True: the log already has a QUEUED record of this delivery
+        self.queued_at_ns = LONG_AGO_NS  # when it was queued, if that was since the broker's last start
+        self.packet_id = 0  # assigned when the message is first sent, and kept when it is sent again
+        self.row_number = 0  # of the delivery's row in the store; 0: it has none
+        self.session_row = 0  # number of its session's row in the store
+        self.is_released = False  # at QoS 2: PUBREC was received and PUBREL was sent
+
+
+class SentRun:
+    """A run that was sent to one session at QoS 1 or 2 and is not acknowledged, or not completely.
+
+    Message i has the packet id `first_id` + i. It stands in `Session.inflight` under every id that is in use.
+    """
+
+    __slots__ = ("_released", "first_id", "is_released", "publisher", "qos", "run")
+
+    def __init__(self, run: Batch, qos: int, first_id: int, publisher: object, is_released: bool = False) -> None:
+        self.run = run
+        self.qos = qos
+        self.first_id = first_id
+        self.publisher = publisher
+        self.is_released = is_released  # at QoS 2: PUBREC was received and PUBREL was sent
+        self._released: SentRun | None = None
+
+    def released(self) -> "SentRun":
+        """The same run, for the messages of which PUBREL was sent."""
+        if self._released is None:
+            self._released = SentRun(self.run, self.qos, self.first_id, self.publisher, True)
+        return self._released
+
+    def delivery(self, packet_id: int) -> Delivery:
+        """One of its messages as a delivery of its own."""
+        message = self.run.message(packet_id - self.first_id, self.publisher)
+        delivery = Delivery(message, self.qos, False, ())
+        delivery.packet_id, delivery.is_released = packet_id, self.is_released
+        return delivery
 
 
 class Session:
     __slots__ = (
         "access", "client_id", "connection", "demand", "expires_at_ns", "expiry_s", "expiry_timer", "has_service",
-        "ids_reserved", "inflight", "link", "log_number", "next_id", "number", "parked", "queue", "queue_bytes",
-        "received", "service_due_ns", "service_left_ns", "subscriptions", "user", "will", "will_timer",
+        "ids_reserved", "inflight", "link", "log_number", "next_id", "parked", "queue", "queue_bytes", "received",
+        "row_number", "service_due_ns", "service_left_ns", "subscriptions", "user", "will", "will_timer",
     )  # fmt: skip
 
     def __init__(self, client_id: str, demand: "Demand | None", is_staged: bool = False) -> None:
         self.client_id = client_id
         self.connection: Connection | None = None
         self.subscriptions: dict[str, Subscription] = {}
-        self.queue: deque[Delivery] = deque()  # not sent yet, oldest first
+        self.queue: deque[Delivery] = deque()  # deliveries waiting to be sent, oldest first
         self.queue_bytes = 0
-        self.inflight: dict[int, Delivery] = {}  # sent at QoS 1 or 2 and not acknowledged, oldest first
-        self.parked: dict[int, None] = {}  # packet ids of messages that wait to be sent again
+        # by packet id: sent at QoS 1 or 2 and not acknowledged, oldest first
+        self.inflight: dict[int, Delivery | SentRun] = {}
+        self.parked: dict[int, None] = {}  # packet ids of unacknowledged messages in the queue, and of announcements
         self.next_id = 1
-        self.ids_reserved = 0  # from `next_id` on, see persist.take_packet_id; counted for links only
-        self.received: dict[int, int] = {}  # QoS 2 messages the client has not released: packet id -> row, or 0
+        self.ids_reserved = 0  # how many packet ids from `next_id` on; for links only, see persist.take_packet_id
+        self.received: dict[int, int] = {}  # unreleased QoS 2 messages: packet id -> number of the row, or 0
         self.expiry_s = 0
-        self.expires_at_ns: int | None = None  # while disconnected
-        self.will: mqtt5.Will | None = None  # waits for its delay
+        self.expires_at_ns: int | None = None  # None while the session is connected
+        self.will: mqtt5.Will | None = None  # set while it waits for the will delay
         self.will_timer: Timer | None = None
         self.expiry_timer: Timer | None = None
-        self.demand = demand  # emulated service at this session's output
-        self.has_service = demand is not None or is_staged  # or there is such service before its queue, as for links
-        self.service_due_ns: int | None = None  # when the message in service is done, while connected
-        self.service_left_ns: int | None = None  # how much service is left to it, while disconnected
+        self.demand = demand  # emulated service time at this session's output
+        self.has_service = demand is not None or is_staged  # `is_staged`: a link has emulated service before its queue
+        self.service_due_ns: int | None = None  # while connected: when the service of the current message ends
+        self.service_left_ns: int | None = None  # while disconnected: remaining service time of the current message
         self.log_number = -1
-        self.number = 0  # of its row in the store; 0: it ends with its connection, or there is no store
-        self.link: Link | None = None  # for a session that is one end of an overlay link
-        self.user: str | None = None  # to whom it belongs, where users are told apart
-        self.access: Access | None = None  # the rules that its client is subject to; None: it may do everything
+        self.row_number = 0  # of the session's row; 0: there is no store, or the session ends with its connection
+        self.link: Link | None = None  # set if the session is one end of an overlay link
+        self.user: str | None = None  # the owner of the session, if the broker distinguishes users
+        self.access: Access | None = None  # the access rules for the client; None: it may do everything
 
     def take_id(self) -> int:
-        """A packet id that is not in use. Windows keep the number of those in use far below PACKET_IDS."""
+        """Take a packet id that is not in use. The send windows keep the number in use far below PACKET_IDS."""
         packet_id = self.next_id
         while packet_id in self.inflight or packet_id in self.parked:
             assert len(self.inflight) + len(self.parked) < PACKET_IDS, "all packet ids are in use"
@@ -86,19 +130,42 @@ class Session:
         self.next_id = packet_id % PACKET_IDS + 1
         return packet_id
 
+    def take_ids(self, count: int) -> int:
+        """The first of so many consecutive packet ids that are not in use; 0 if the next ones are."""
+        first_id = self.next_id if self.next_id + count <= PACKET_IDS + 1 else 1
+        packet_ids = range(first_id, first_id + count)
+        if self.inflight and not self.inflight.keys().isdisjoint(packet_ids):
+            return 0
+        if self.parked and not self.parked.keys().isdisjoint(packet_ids):
+            return 0
+        self.next_id = (first_id + count - 1) % PACKET_IDS + 1
+        return first_id
+
+    def delivery_in_flight(self, packet_id: int) -> Delivery | None:
+        sent = self.inflight.get(packet_id)
+        if isinstance(sent, SentRun):
+            sent = self.inflight[packet_id] = sent.delivery(packet_id)
+        return sent
+
+    def deliveries_in_flight(self) -> dict[int, Delivery]:
+        """All of them, each on its own; `inflight` itself, in which there are no runs afterwards."""
+        for packet_id in self.inflight:
+            self.delivery_in_flight(packet_id)
+        return self.inflight  # type: ignore[return-value]
+
     def deliveries(self) -> list[Delivery]:
-        """All that this session is still to get, or to acknowledge."""
+        """All deliveries that are still to be sent to this session or acknowledged by it."""
         staged = self.link.staged if self.link is not None else ()
-        return [*self.inflight.values(), *staged, *self.queue]
+        return [*self.deliveries_in_flight().values(), *staged, *self.queue]
 
     def push(self, delivery: Delivery) -> None:
         self.queue.append(delivery)
         self.queue_bytes += delivery.message.size
 
     def park(self, window: int) -> None:
-        """Back to the front of the queue with what was sent and does not fit the window of a new connection."""
-        late = [item for item in self.inflight.items() if not item[1].is_released][window:]
-        for packet_id, delivery in reversed(late):
+        """Move unacknowledged deliveries that exceed a new connection's window back to the front of the queue."""
+        excess = [item for item in self.deliveries_in_flight().items() if not item[1].is_released][window:]
+        for packet_id, delivery in reversed(excess):
             del self.inflight[packet_id]
             self.parked[packet_id] = None
             self.queue.appendleft(delivery)
@@ -110,7 +177,10 @@ class Session:
         return delivery
 
     def pop_unsent(self) -> Delivery | None:
-        """The oldest delivery that was never sent: of one that was, the client may still hold the packet id."""
+        """Remove and return the oldest delivery that was never sent; None if there is none.
+
+        A delivery that was sent stays, because the client may still use its packet id.
+        """
         for index in range(len(self.queue)):
             delivery = self.queue[index]
             if not delivery.packet_id:

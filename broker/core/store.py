@@ -1,4 +1,4 @@
-"""Where a driver keeps what a broker wants to survive: the contract, and a store in memory for simulated brokers."""
+"""The contract of a store, in which a driver keeps a broker's durable state, and a store in memory for simulations."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -7,7 +7,7 @@ from brokerbed.broker.core.persist import Row
 
 
 class StoreFullError(Exception):
-    """Nothing can be written now; later it may be possible again."""
+    """The store cannot be written now. It may become writable again."""
 
 
 class Store(Protocol):
@@ -15,11 +15,11 @@ class Store(Protocol):
         """All rows, in the order of their keys."""
 
     def commit(self, rows: list[tuple[int, Row | None]]) -> None:
-        """All of these or, with StoreFullError, none; None removes a row."""
+        """Write all of these rows, or none of them and raise StoreFullError. None removes a row."""
 
 
 class MemoryStore:
-    """Survives its broker, not its process."""
+    """A store that outlives its broker, but not the process."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}

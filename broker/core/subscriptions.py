@@ -1,7 +1,7 @@
-"""Who subscribed to what, and whom a topic reaches.
+"""The subscriptions of all sessions, and which of them a topic matches.
 
-Exact filters are a dictionary, wildcard filters a trie. What a topic reaches is remembered until it may have changed:
-an exact filter's change forgets that topic, a wildcard's change forgets all.
+Exact filters are kept in a dictionary, wildcard filters in a trie. The receivers of a topic are cached. A change of an
+exact filter invalidates the cache for that topic, and a change of a wildcard filter invalidates it for all topics.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,8 +15,8 @@ from brokerbed.topics import is_wildcard
 if TYPE_CHECKING:
     from brokerbed.broker.core.session import Session
 
-ROUTES_MAX = 100_000  # topics remembered; beyond that all are forgotten and learnt anew
-RECEIVERS_MAX = 1_000_000  # remembered for all topics together, some 100 MB; beyond that, too
+ROUTES_MAX = 100_000  # cached topics; beyond that the cache is cleared
+RECEIVERS_MAX = 1_000_000  # cached receivers of all topics together, some 100 MB; beyond that the cache is cleared
 SHARE = "$share/"
 
 
@@ -24,15 +24,15 @@ class Subscription:
     """One session's subscription to one filter."""
 
     __slots__ = (
+        "entry_count",
         "filter",
         "identifier",
         "identity",
         "no_local",
-        "number",
         "qos",
         "retain_as_published",
+        "row_number",
         "session",
-        "uses",
         "wants_retained",
     )
 
@@ -50,55 +50,56 @@ class Subscription:
         self.qos = qos
         self.no_local = no_local
         self.retain_as_published = retain_as_published
-        self.identifier = identifier  # 0: none
-        self.wants_retained = True  # when it is new
-        self.identity = ""  # in the overlay
-        self.number = 0  # of its row in the store; 0: it has none
-        self.uses = 1  # by a child link: how many subscriptions below it stand behind this one
+        self.identifier = identifier  # the subscription identifier of MQTT 5; 0: none
+        self.wants_retained = True  # the subscriber gets retained messages when the subscription is new
+        self.identity = ""  # the identity of its routing entry
+        self.row_number = 0  # of the subscription's row in the store; 0: it has none
+        self.entry_count = 1  # for a link: how many entries of the neighbour have this filter
 
 
 class Target:
-    """One receiver of a topic: all subscriptions of a session that match, as one."""
+    """One receiver of a topic: all matching subscriptions of one session, merged into one."""
 
-    __slots__ = ("identifiers", "no_local", "own", "qos", "retain_as_published", "session")
+    __slots__ = ("identifiers", "no_local", "qos", "retain_as_published", "session", "without_no_local")
 
     def __init__(self, matching: list[Subscription]) -> None:
-        """Overlapping subscriptions: one copy, the highest QoS, every identifier (section 3.3.4)."""
+        """Overlapping subscriptions yield one copy with the highest QoS and every identifier (section 3.3.4)."""
         first = matching[0]
         self.session = first.session
         if len(matching) == 1:
             self.qos, self.retain_as_published, self.no_local = first.qos, first.retain_as_published, first.no_local
             self.identifiers: tuple[int, ...] = (first.identifier,) if first.identifier else ()
-            self.own: Target | None = None
+            self.without_no_local: Target | None = None
             return
-        self.qos = max(it.qos for it in matching)
-        self.retain_as_published = any(it.retain_as_published for it in matching)
-        self.identifiers = tuple(it.identifier for it in matching if it.identifier)
-        others = [it for it in matching if not it.no_local]
+        self.qos = max(subscription.qos for subscription in matching)
+        self.retain_as_published = any(subscription.retain_as_published for subscription in matching)
+        self.identifiers = tuple(subscription.identifier for subscription in matching if subscription.identifier)
+        others = [subscription for subscription in matching if not subscription.no_local]
         self.no_local = len(others) < len(matching)
-        self.own = Target(others) if self.no_local and others else None  # for what the session itself published
+        # The target for messages that the session itself published:
+        self.without_no_local = Target(others) if self.no_local and others else None
 
     def for_publisher(self, publisher: object) -> "Target | None":
-        """This target, or what No Local leaves of it if the session is the publisher."""
-        return self.own if self.no_local and self.session is publisher else self
+        """This target, or if the session is the publisher, what No Local leaves of it."""
+        return self.without_no_local if self.no_local and self.session is publisher else self
 
 
 class SharedGroup:
-    """The members of one $share group and filter, served in turn."""
+    """The members of one $share group and filter, which get messages in turn."""
 
     __slots__ = ("_in_order", "members", "turn")
 
     def __init__(self) -> None:
         self.members: dict[Session, Subscription] = {}
         self.turn = 0
-        self._in_order: list[Subscription] = []  # the members, made when needed after a change
+        self._in_order: list[Subscription] = []  # the members as a list; emptied by changes and rebuilt when needed
 
     def changed(self) -> None:
-        """Somebody has joined or left."""
+        """A member has joined or left."""
         self._in_order = []
 
     def next_member(self) -> Subscription:
-        """The next in turn that is connected; if none is, the next in turn."""
+        """The next member in turn that is connected; if none is, the next in turn."""
         members = self._in_order
         if not members:
             members = self._in_order = list(self.members.values())
@@ -112,38 +113,39 @@ class SharedGroup:
 
 
 class Receivers:
-    """Those whom a notification at QoS 0 reaches. One object for all topics of which they are the same."""
+    """The receivers of a notification at QoS 0. All topics with the same receivers share one object."""
 
     __slots__ = (
-        "__weakref__", "groups", "has_others", "is_additional", "log_flags", "log_number", "plain", "silent", "special"
+        "__weakref__", "groups", "has_others", "is_additional", "log_flags", "log_number", "no_local", "plain",
+        "special",
     )  # fmt: skip
 
     def __init__(
         self,
         plain: tuple["Session", ...],
-        silent: tuple["Session", ...],
+        no_local: tuple["Session", ...],
         is_additional: bool,
         special: tuple[Target, ...] = (),
         groups: tuple[SharedGroup, ...] = (),
     ) -> None:
-        self.plain = plain  # they get it just as it came
-        self.special = special
+        self.plain = plain  # sessions that get the notification as it arrived
+        self.special = special  # receivers that need the message as an object, such as those with an identifier
         self.groups = groups
         self.has_others = bool(special or groups)
-        self.silent = silent  # those of them who do not get what they published
-        self.is_additional = is_additional  # the notification climbs, but nobody here or below wants it
+        self.no_local = no_local  # the plain receivers that do not get what they published themselves
+        self.is_additional = is_additional  # the notification climbs, but no subscriber here or below wants it
         self.log_flags = ADDITIONAL * is_additional
-        self.log_number = -1  # of the plain receivers in the log, given when first needed
+        self.log_number = -1  # the log's number for the plain receivers, assigned when first needed
 
 
 class Route:
-    """Whom a topic reaches. There is one for every topic in use, so it is as small as can be."""
+    """The receivers of one topic. Every topic in use has a Route, so it is as small as possible."""
 
     __slots__ = ("log_topic", "receivers")
 
     def __init__(self, receivers: Receivers) -> None:
         self.receivers = receivers
-        self.log_topic = -1  # number in the log, given when first needed
+        self.log_topic = -1  # the log's number for the topic, assigned when first needed
 
     @property
     def is_empty(self) -> bool:
@@ -151,7 +153,7 @@ class Route:
 
     @property
     def own_size(self) -> int:
-        """How many receivers are held for this topic alone."""
+        """How many receivers are held for this topic only."""
         receivers = self.receivers
         return len(receivers.plain) + len(receivers.special) if receivers.has_others else 0
 
@@ -170,15 +172,15 @@ class _Node:
 
 
 class Subscriptions:
-    def __init__(self, is_flooded: bool = False) -> None:
-        """`is_flooded`: nobody can know whether a notification is wanted below, so none is called additional."""
-        self._is_flooded = is_flooded
+    def __init__(self, has_additional: bool = True) -> None:
+        """`has_additional`: every notification climbs to the root, and routing entries say which ones are wanted."""
+        self._has_additional = has_additional
         self._exact: dict[str, _Node] = {}
         self._root = _Node()
-        self.routes: dict[str, Route] = {}  # those that are known; ask route() for others
-        self._targets: dict[str, list[Target]] = {}  # of those topics that had other messages than notifications
-        self._receivers_held = 0  # in those two, but for what topics share
-        self._receivers: WeakValueDictionary[Any, Receivers] = WeakValueDictionary()  # of those routes
+        self.routes: dict[str, Route] = {}  # cache by topic; route() computes those that are missing
+        self._targets: dict[str, list[Target]] = {}  # cache by topic, filled by messages other than runs
+        self._receivers_held = 0  # receivers in `routes` and `_targets`, without those that topics share
+        self._receivers: WeakValueDictionary[Any, Receivers] = WeakValueDictionary()  # those that topics share
 
     def add(self, subscription: Subscription) -> None:
         group, topic_filter = split_share(subscription.filter)
@@ -210,14 +212,14 @@ class Subscriptions:
     def route(self, topic: str) -> Route:
         route = self.routes.get(topic)
         if route is None:
-            route = self._find(topic)
+            route = self._compute_route(topic)
             if len(topic) <= CACHED_TOPIC_CHARS_MAX:
                 self._make_room(route.own_size)
                 self.routes[topic] = route
         return route
 
     def _make_room(self, receivers: int) -> None:
-        """For what is about to be remembered of a topic, with so many receivers that no other topic shares."""
+        """Make room in the cache for a topic with this number of receivers that no other topic shares."""
         self._receivers_held += receivers
         if len(self.routes) >= ROUTES_MAX or self._receivers_held > RECEIVERS_MAX:
             self._forget_all()
@@ -229,7 +231,7 @@ class Subscriptions:
         self._receivers_held = 0
 
     def to_filter(self, topic_filter: str) -> "Iterable[Subscription]":
-        """The subscriptions, but shared ones, to just this filter."""
+        """The subscriptions to exactly this filter, without shared ones."""
         node = self._node(topic_filter, create=False)
         return node.subscriptions.values() if node is not None else ()
 
@@ -243,46 +245,53 @@ class Subscriptions:
             self._receivers_held -= len(targets)
 
     def targets(self, topic: str) -> list[Target]:
-        """All receivers of a topic, with all that matters for messages that are no notifications."""
+        """All receivers of a topic, with everything that matters for messages other than plain notifications."""
         targets = self._targets.get(topic)
         if targets is None:
-            targets = [Target(them) for them in self._found(topic)[0].values()]
+            targets = [Target(subscriptions) for subscriptions in self._matching_subscriptions(topic)[0].values()]
             if len(topic) <= CACHED_TOPIC_CHARS_MAX:
-                self.route(topic)  # so that topics with targets are under the limit of routes, too
+                self.route(topic)  # so that ROUTES_MAX also limits the topics with cached targets
                 self._make_room(len(targets))
                 self._targets[topic] = targets
         return targets
 
-    def _found(self, topic: str) -> "tuple[dict[Session, list[Subscription]], tuple[SharedGroup, ...]]":
+    def reaches(self, session: "Session", topic: str) -> bool:
+        """Whether a session has a subscription that matches a topic. Shared subscriptions do not count."""
+        return any(target.session is session for target in self.targets(topic))
+
+    def _matching_subscriptions(
+        self, topic: str
+    ) -> "tuple[dict[Session, list[Subscription]], tuple[SharedGroup, ...]]":
         matching: dict[Session, list[Subscription]] = {}
         groups: list[SharedGroup] = []
-        for node in self._matching(topic):
+        for node in self._matching_nodes(topic):
             for session, subscription in node.subscriptions.items():
                 matching.setdefault(session, []).append(subscription)
             if node.groups:
                 groups.extend(node.groups.values())
         return matching, tuple(groups)
 
-    def _find(self, topic: str) -> Route:
-        matching, groups = self._found(topic)
-        alone: list[Subscription] = []
+    def _compute_route(self, topic: str) -> Route:
+        matching, groups = self._matching_subscriptions(topic)
+        single: list[Subscription] = []
         others: list[Target] = []
-        for them in matching.values():
-            if len(them) == 1 and not them[0].identifier:
-                alone.append(them[0])
+        for subscriptions in matching.values():
+            if len(subscriptions) == 1 and not subscriptions[0].identifier:
+                single.append(subscriptions[0])
             else:
-                others.append(Target(them))
-        plain = [it.session for it in alone]
-        silent = [it.session for it in alone if it.no_local]
+                others.append(Target(subscriptions))
+        plain = [subscription.session for subscription in single]
+        no_local = [subscription.session for subscription in single if subscription.no_local]
         special: tuple[Target, ...] = ()
         if others:
-            plain += [it.session for it in others if not it.identifiers and it.own is None]
-            silent += [it.session for it in others if not it.identifiers and it.own is None and it.no_local]
-            special = tuple(it for it in others if it.identifiers or it.own is not None)
-        is_wanted = self._is_flooded or bool(groups)
+            as_it_came = [target for target in others if not target.identifiers and target.without_no_local is None]
+            plain += [target.session for target in as_it_came]
+            no_local += [target.session for target in as_it_came if target.no_local]
+            special = tuple(target for target in others if target.identifiers or target.without_no_local is not None)
+        is_wanted = not self._has_additional or bool(groups)
         for session in matching:
             is_wanted = is_wanted or session.link is None or not session.link.is_parent
-        key = tuple(plain), tuple(silent), not is_wanted
+        key = tuple(plain), tuple(no_local), not is_wanted
         if special or groups:
             return Route(Receivers(*key, special, groups))
         receivers = self._receivers.get(key)
@@ -290,7 +299,7 @@ class Subscriptions:
             receivers = self._receivers[key] = Receivers(*key)
         return Route(receivers)
 
-    def _matching(self, topic: str) -> Iterator[_Node]:
+    def _matching_nodes(self, topic: str) -> Iterator[_Node]:
         if (exact := self._exact.get(topic)) is not None:
             yield exact
         levels = topic.split("/")
@@ -337,7 +346,7 @@ class Subscriptions:
 
 
 def split_share(full_filter: str) -> tuple[str, str]:
-    """Group and filter of a shared subscription; an empty group for any other."""
+    """The group and the filter of a shared subscription; the group is empty for any other subscription."""
     if not full_filter.startswith(SHARE):
         return "", full_filter
     group, _, topic_filter = full_filter[len(SHARE) :].partition("/")

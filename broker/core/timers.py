@@ -1,8 +1,8 @@
-"""The timers of a broker: what is to be done when, in the order of time and, at one time, in the order of setting.
+"""The timers of a broker. They run in the order of their due times and, at equal times, in the order of setting.
 
-Most timers are set with `at` and do happen. Those that wait for something to go wrong (a client that falls silent, a
-session that nobody comes back to) are set with `later` and cancelled, so that a client that reconnects again and again
-leaves nothing behind.
+Most timers are set with `at` and always run. Timeouts (of a client that falls silent, or of a session that nobody
+resumes) are set with `later` and can be cancelled, so that a client that reconnects again and again leaves no timers
+behind.
 """
 
 import heapq
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 CANCELLED_MIN = 64  # a heap with fewer cancelled timers than this is not worth cleaning
 
-Action = Callable[["Broker", Any, int], None]  # what a timer does: with what it was set for, at its due time
-SetTimer = Callable[[int, Action, Any], None]  # for when, what is to be done then, and with what
+Action = Callable[["Broker", Any, int], None]  # called with the broker, the timer's argument and its due time
+SetTimer = Callable[[int, Action, Any], None]  # takes the due time, the action and its argument
 
 
 class Timer:
-    """One that can be cancelled. It has no action any more once it was cancelled or was due."""
+    """A timer that can be cancelled. Once it was cancelled or has run, its action is None."""
 
     __slots__ = ("action", "argument")
 
@@ -30,16 +30,16 @@ class Timer:
 
 class Timers:
     def __init__(self, broker: "Broker", at: SetTimer | None) -> None:
-        """`at`: the driver has a clock of its own and keeps the timers, cancelled ones too until they are due."""
+        """`at`: set if the driver has its own clock. It then keeps all timers, even cancelled ones, until due."""
         self._broker = broker
         self._heap: list[tuple[int, int, Action, Any]] = []
         self._last_number = 0
-        self._cancelled = 0  # and still in the heap
+        self._cancelled = 0  # cancelled timers that are still in the heap
         self.at: SetTimer = at if at is not None else self._push
 
     def later(self, due_ns: int, action: Action, argument: Any) -> Timer:
         timer = Timer(action, argument)
-        self.at(due_ns, self._ring, timer)
+        self.at(due_ns, self._fire, timer)
         return timer
 
     def cancel(self, timer: Timer | None) -> None:
@@ -49,7 +49,7 @@ class Timers:
         timer.action = timer.argument = None
         self._cancelled += 1
         if self._cancelled > max(CANCELLED_MIN, len(self._heap) // 2):
-            self._heap[:] = [it for it in self._heap if type(it[3]) is not Timer or it[3].action is not None]
+            self._heap[:] = [due for due in self._heap if type(due[3]) is not Timer or due[3].action is not None]
             heapq.heapify(self._heap)
             self._cancelled = 0
 
@@ -61,7 +61,7 @@ class Timers:
         return len(self._heap)
 
     def due(self, now_ns: int) -> None:
-        """Do what is due by now."""
+        """Run the timers that are due by now."""
         heap = self._heap
         while heap and heap[0][0] <= now_ns:
             due_ns, _, action, argument = heapq.heappop(heap)
@@ -71,7 +71,7 @@ class Timers:
         self._last_number += 1
         heapq.heappush(self._heap, (due_ns, self._last_number, action, argument))
 
-    def _ring(self, broker: "Broker", timer: Timer, due_ns: int) -> None:
+    def _fire(self, broker: "Broker", timer: Timer, due_ns: int) -> None:
         action, argument = timer.action, timer.argument
         timer.action = timer.argument = None
         if action is not None:

@@ -1,1 +1,1 @@
-"""Bytes to packets and back. Packets of all versions are the classes of the `mqtt5` package."""
+"""Decoding bytes into packets and encoding them. Packets of all MQTT versions are classes of the `mqtt5` package."""

@@ -1,17 +1,17 @@
-"""Cutting a byte stream into packets (section 2.1), and the parts of a PUBLISH without building an object.
+"""Finds packets in a byte stream (section 2.1), and the parts of a PUBLISH without building a packet object.
 
-The broker's hot path works on these; everything else goes through a codec (v311.py, v5.py).
+The broker's hot path uses these functions; everything else goes through a codec (v311.py, v5.py).
 """
 
 from brokerbed.broker.errors import MalformedPacketError, PacketTooLargeError
 
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 1, 2, 3, 4, 5, 6, 7
 SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = 8, 9, 10, 11, 12, 13, 14, 15
-LENGTH_BYTES_MAX = 4  # of the remaining length, section 1.5.5
+LENGTH_BYTES_MAX = 4  # bytes that encode the remaining length, section 1.5.5
 
 
 def bounds(data: bytes, start: int, size_max: int) -> tuple[int, int] | None:
-    """Where the body of the packet at `start` begins and ends; None while bytes of it are missing."""
+    """Where the body of the packet at `start` begins and ends; None if the packet is still incomplete."""
     length = shift = 0
     at = start + 1
     while True:
@@ -34,7 +34,7 @@ def bounds(data: bytes, start: int, size_max: int) -> tuple[int, int] | None:
 
 
 def whole_size(start: bytes) -> int:
-    """How many bytes the packet that begins so has in all, as far as that can be told."""
+    """The size of the packet that begins with these bytes. If they do not tell it yet, one byte more than there are."""
     length = shift = 0
     for at in range(1, min(len(start), 1 + LENGTH_BYTES_MAX)):
         length |= (start[at] & 0x7F) << shift
@@ -45,7 +45,7 @@ def whole_size(start: bytes) -> int:
 
 
 def encoded_length(length: int) -> bytes:
-    """The remaining length as variable byte integer."""
+    """The remaining length as a variable byte integer."""
     if length < 0x80:
         return bytes((length,))
     out = bytearray()
@@ -59,7 +59,7 @@ def encoded_length(length: int) -> bytes:
 
 
 def publish_parts(data: bytes, body: int, stop: int, qos: int) -> tuple[bytes, int, int]:
-    """Topic (undecoded), packet id (0 at QoS 0) and where properties or payload begin."""
+    """The topic (undecoded), the packet id (0 at QoS 0), and where the properties or the payload begin."""
     if body + 2 > stop:
         raise MalformedPacketError("a PUBLISH without a topic")
     topic_end = body + 2 + (data[body] << 8 | data[body + 1])
@@ -73,7 +73,7 @@ def publish_parts(data: bytes, body: int, stop: int, qos: int) -> tuple[bytes, i
 
 
 def decoded_topic(raw: bytes) -> str:
-    """A topic name as text; section 1.5.4 forbids null characters and what is not UTF-8."""
+    """A topic name as text. Section 1.5.4 forbids null characters and bytes that are not UTF-8."""
     try:
         topic = raw.decode("utf-8")
     except UnicodeDecodeError:

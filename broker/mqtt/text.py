@@ -1,8 +1,8 @@
-"""What must be known of an MQTT 5 packet's fields before the codec reads it: whether all text is UTF-8, as the codec
-panics where it is not, and whether there is a Payload Format Indicator, as the codec takes 0 for none.
+"""Checks of an MQTT 5 packet that must precede the codec.
 
-Walks the fields in the order in which the codec reads them. Where the packet is malformed in another way the walk ends:
-the codec will come no further either, and says so in its own words.
+The codec panics on text that is not UTF-8, and it reads a Payload Format Indicator of 0 as none. This module finds both
+by walking over the fields in the order in which the codec reads them. Where the packet is malformed in another way, the
+walk ends: the codec gets no further either, and raises its own error.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,16 @@ _BINARIES = (0x09, 0x16)
 _NUMBER, _PAIR, _FORMAT = 0x0B, 0x26, 0x01
 _BEFORE_PROPERTIES = {
     frames.CONNACK: 2, frames.SUBACK: 2, frames.UNSUBACK: 2, frames.DISCONNECT: 1, frames.AUTH: 1,
-}  # fmt: skip  # bytes; acknowledgements of a PUBLISH have 3
-WILL, USER_NAME = 0x04, 0x80  # flags of CONNECT
+}  # fmt: skip  # packet type -> bytes before its properties; acknowledgements of a PUBLISH have 3
+WILL, USER_NAME = 0x04, 0x80  # connect flags
 
 
 class _EndError(Exception):
-    """The packet ends or makes no sense here."""
+    """The packet ends or is malformed at the current position."""
 
 
 def check(frame: bytes) -> None:
-    """Raises MalformedPacketError at the first text that is not UTF-8."""
+    """Raise MalformedPacketError if any text in the packet is not UTF-8."""
     if frame.isascii():
         return
     try:
@@ -36,7 +36,7 @@ def check(frame: bytes) -> None:
 
 
 def format_at(frame: bytes) -> int:
-    """Where the value of the Payload Format Indicator of a PUBLISH or a will is; 0 if there is none."""
+    """The position of the Payload Format Indicator's value in a PUBLISH or in the will of a CONNECT; 0 if none."""
     walk = _Walk(frame)
     try:
         walk.packet()
@@ -46,6 +46,8 @@ def format_at(frame: bytes) -> int:
 
 
 class _Walk:
+    """Walks over the fields of one packet, and notes where its Payload Format Indicator is."""
+
     def __init__(self, frame: bytes) -> None:
         self._data = frame
         self._at = 1

@@ -1,4 +1,4 @@
-"""MQTT 3.1.1 (and 3.1) as a server needs it, in terms of the packet classes of MQTT 5."""
+"""The server side of MQTT 3.1.1 and 3.1. Packets are represented by the packet classes of MQTT 5."""
 
 import struct
 
@@ -8,7 +8,6 @@ from brokerbed.broker.errors import MalformedPacketError, MqttError, ProtocolErr
 from brokerbed.broker.mqtt import frames
 
 NAMES = {b"MQTT": 4, b"MQIsdp": 3}  # protocol name -> protocol level
-UNACCEPTABLE_PROTOCOL = 1  # CONNACK return codes, section 3.2.2.3
 SESSION_FOREVER_S = 0xFFFF_FFFF
 _RETURN_CODES = {0x00: 0, 0x84: 1, 0x85: 2, 0x88: 3, 0x89: 3, 0x86: 4, 0x87: 5, 0x8A: 5, 0x97: 3, 0x9F: 3}
 _FAILED_SUBSCRIPTION = 0x80
@@ -59,23 +58,23 @@ class _Reader:
 
 
 def decode_31(frame: bytes) -> mqtt5.Packet:
-    """MQTT 3.1 knew a DUP flag in PUBREL, SUBSCRIBE and UNSUBSCRIBE, which 3.1.1 forbids."""
+    """As `decode`, but MQTT 3.1 allows a DUP flag in PUBREL, SUBSCRIBE and UNSUBSCRIBE, which 3.1.1 forbids."""
     if frame[0] >> 4 in _FLAGS:
         frame = bytes((frame[0] & ~8,)) + frame[1:]
     return decode(frame)
 
 
 def decode(frame: bytes) -> mqtt5.Packet:
-    """One whole packet, PUBLISH excepted: its parts are taken straight from the frame."""
+    """Decode one complete packet. The broker reads the parts of a PUBLISH from the frame instead (frames.py)."""
     kind, flags = frame[0] >> 4, frame[0] & 0x0F
     if kind != frames.PUBLISH and flags != _FLAGS.get(kind, 0):
         raise MalformedPacketError("the fixed header has wrong flags")
-    found = frames.bounds(frame, 0, len(frame))
-    assert found is not None
-    reader = _Reader(frame, found[0])
+    bounds = frames.bounds(frame, 0, len(frame))
+    assert bounds is not None
+    reader = _Reader(frame, bounds[0])
     try:
         packet = _decode_body(kind, flags, reader)
-    except ValueError as error:  # a packet class refuses a topic or filter
+    except ValueError as error:  # raised by a packet class that refuses a topic or filter
         raise MalformedPacketError(str(error)) from None
     reader.end()
     return packet
@@ -108,7 +107,7 @@ def _decode_body(kind: int, flags: int, reader: _Reader) -> mqtt5.Packet:
 
 def _connect(reader: _Reader) -> mqtt5.ConnectPacket:
     name, level = reader.binary(), reader.byte()
-    if NAMES.get(name) != level & 0x7F:  # bridges of Mosquitto set the highest bit
+    if NAMES.get(name) != level & 0x7F:  # Mosquitto's bridges set the highest bit of the level
         raise MqttError("no protocol that is spoken here", 0x84)
     flags, keep_alive = reader.byte(), reader.number()
     if flags & 1:
@@ -145,15 +144,15 @@ def _publish(flags: int, reader: _Reader) -> mqtt5.PublishPacket:
 
 def _subscribe(reader: _Reader) -> mqtt5.SubscribePacket:
     packet_id = reader.packet_id()
-    wanted = []
+    filters = []
     while not reader.at_end():
         pattern, qos = reader.text(), reader.byte()
         if qos > 2:
             raise MalformedPacketError("a requested QoS above 2")
-        wanted.append(mqtt5.TopicFilter(pattern, max_qos=mqtt5.QoS(qos), retain_as_published=False))
-    if not wanted:
+        filters.append(mqtt5.TopicFilter(pattern, max_qos=mqtt5.QoS(qos), retain_as_published=False))
+    if not filters:
         raise ProtocolError("no topic filter")
-    return mqtt5.SubscribePacket(packet_id, wanted)
+    return mqtt5.SubscribePacket(packet_id, filters)
 
 
 def _unsubscribe(reader: _Reader) -> mqtt5.UnsubscribePacket:
@@ -173,7 +172,7 @@ _WITH_ID_ONLY = {
 
 
 def encode(packet: mqtt5.Packet) -> bytes:
-    """What a server sends. A DISCONNECT is nothing: in 3.1.1 only clients send it, a server just closes."""
+    """Encode a packet from the server. A DISCONNECT has no bytes: a 3.1.1 server only closes the connection."""
     if isinstance(packet, mqtt5.PublishPacket):
         topic = packet.topic.encode()
         head = struct.pack(">H", len(topic)) + topic

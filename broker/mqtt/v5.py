@@ -1,4 +1,4 @@
-"""MQTT 5 by the `mqtt5` codec, with the checks of the standard that it leaves to its user."""
+"""MQTT 5 by means of the `mqtt5` codec, with the checks of the standard that the codec leaves to its user."""
 
 import struct
 
@@ -18,19 +18,19 @@ TYPES: dict[type, int] = {
     mqtt5.DisconnectPacket: frames.DISCONNECT, mqtt5.AuthPacket: frames.AUTH,
 }  # fmt: skip
 _SUBSCRIPTION_OPTIONS_RESERVED = 0xC0
-_FORMAT_0 = b"\x01\x00"  # a Payload Format Indicator of 0, or anything else
+_FORMAT_0 = b"\x01\x00"  # a Payload Format Indicator of 0; the same bytes may also occur elsewhere in a packet
 
 
 def decode(frame: bytes) -> mqtt5.Packet:
     text.check(frame)
-    marked = _marked(frame)
+    marked = _with_format_0_marked(frame)
     try:
         packet, _ = mqtt5.read(memoryview(marked))
     except (ValueError, IndexError, OverflowError) as error:
         message = str(error)
         kind = ProtocolError if "must be !=" in message or "Duplicate value" in message else MalformedPacketError
         raise kind(message) from None
-    except BaseException as error:  # a panic of the codec is no reason to end the broker
+    except BaseException as error:  # a panic of the codec must not end the broker
         if type(error).__name__ != "PanicException":
             raise
         raise MalformedPacketError("a packet at which the codec panics") from None
@@ -47,8 +47,8 @@ def encode(packet: mqtt5.Packet) -> bytes:
     return frame
 
 
-def _marked(frame: bytes) -> bytes:
-    """The frame with FORMAT_0_GIVEN as its Payload Format Indicator if that is 0, which the codec does not tell."""
+def _with_format_0_marked(frame: bytes) -> bytes:
+    """The frame with a Payload Format Indicator of 0, which the codec reads as none, replaced by FORMAT_0_GIVEN."""
     if _FORMAT_0 not in frame or frame[0] >> 4 not in (frames.PUBLISH, frames.CONNECT):
         return frame
     at = text.format_at(frame)
@@ -60,10 +60,10 @@ def _with_format(frame: bytes, at: int, indicator: int) -> bytes:
 
 
 def _connack(packet: mqtt5.ConnAckPacket) -> bytes:
-    """CONNACK with its properties in Mosquitto's order, so that test suites which compare bytes can be used.
+    """Encode a CONNACK with its properties in Mosquitto's order, so that test suites which compare bytes can be used.
 
-    The codec writes the same properties in another order, and says what it has no property for; both are as the
-    standard allows.
+    The codec writes the same properties in another order, which the standard allows too. Properties that the broker
+    never sets are not written here.
     """
     properties = b""
     if packet.topic_alias_max:
@@ -71,15 +71,17 @@ def _connack(packet: mqtt5.ConnAckPacket) -> bytes:
     if packet.session_expiry_interval is not None:
         properties += struct.pack(">BI", 0x11, packet.session_expiry_interval)
     texts = ((0x12, packet.assigned_client_id), (0x15, packet.authentication_method), (0x1F, packet.reason_str))
-    for identifier, words in texts:
-        if words is not None:
-            properties += struct.pack(">BH", identifier, len(words.encode())) + words.encode()
+    for identifier, string in texts:
+        if string is not None:
+            properties += struct.pack(">BH", identifier, len(string.encode())) + string.encode()
     if packet.server_keep_alive is not None:
         properties += struct.pack(">BH", 0x13, packet.server_keep_alive)
     if packet.max_packet_size is not None:
         properties += struct.pack(">BI", 0x27, packet.max_packet_size)
     for name, value in packet.user_properties:
-        properties += b"\x26" + b"".join(struct.pack(">H", len(it.encode())) + it.encode() for it in (name, value))
+        properties += b"\x26" + b"".join(
+            struct.pack(">H", len(text.encode())) + text.encode() for text in (name, value)
+        )
     if packet.receive_max < 0xFFFF:
         properties += struct.pack(">BH", 0x21, packet.receive_max)
     body = bytes((packet.session_present, int(packet.reason_code))) + encoded_length(len(properties)) + properties
@@ -104,7 +106,7 @@ def _check(packet: mqtt5.Packet, frame: bytes, is_marked: bool) -> None:
             texts = _check_connect(packet, frame, is_marked)
         case mqtt5.PubAckPacket() | mqtt5.PubRecPacket() | mqtt5.PubRelPacket() | mqtt5.PubCompPacket():
             _check_id(packet.packet_id)
-    if any("\0" in words for words in texts):
+    if any("\0" in value for value in texts):
         raise MalformedPacketError("text with a null character")
 
 
@@ -144,7 +146,7 @@ def _connect_flags(frame: bytes) -> int:
 
 
 def _check_options(frame: bytes, filters: list[str]) -> None:
-    """The codec ignores reserved bits of the subscription options [MQTT-3.8.3-5]; they follow each filter."""
+    """Reject reserved bits in the options byte after each filter [MQTT-3.8.3-5], which the codec ignores."""
     at = len(frame)
     for pattern in reversed(filters):
         if frame[at - 1] & _SUBSCRIPTION_OPTIONS_RESERVED:

@@ -1,1 +1,1 @@
-"""How notifications and subscriptions travel between brokers: pure functions and tables, no I/O."""
+"""The routing algorithms: which subscriptions brokers announce to one another. Pure code without I/O."""

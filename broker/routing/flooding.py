@@ -1,21 +1,24 @@
-"""Notification flooding: every notification crosses every link once; nothing is stored and nobody is told anything."""
+"""Notification flooding: every notification crosses every link once; brokers announce and store nothing."""
 
 from collections.abc import Iterable
 
-from brokerbed.broker.routing.strategy import Algorithm
+from brokerbed.broker.routing.strategy import Algorithm, Announcement, Neighbour
 from brokerbed.broker.values import Entry
 
 
 class Flooding:
-    def added(self, entry: Entry) -> Entry | None:
-        del entry
-        return None
+    def joined(self, link: Neighbour) -> None:
+        """Nothing depends on which links exist."""
 
-    def removed(self, entry: Entry) -> Entry | None:
-        del entry
-        return None
+    def left(self, link: Neighbour) -> None:
+        """Nothing depends on which links exist."""
 
-    def wanted(self) -> Iterable[Entry]:
+    def heard(self, source: Neighbour | None, entry: Entry, is_added: bool) -> Iterable[Announcement]:
+        del source, entry, is_added
+        return ()
+
+    def wanted(self, link: Neighbour) -> Iterable[Entry]:
+        del link
         return ()
 
 

@@ -1,30 +1,28 @@
-"""Identity-based routing: a filter travels up when its first subscription appears, and again when its last is gone.
+"""Identity-based routing: a filter is announced with its first subscription and withdrawn with its last.
 
-Two subscriptions are the same when their filters are the same string (Mühl et al. 2009, Sect. 2).
+Two subscriptions are identical if their filters are the same string (Mühl et al. 2009, Sect. 2).
 """
 
 from collections.abc import Iterable
 
-from brokerbed.broker.routing.strategy import Algorithm
+from brokerbed.broker.routing.strategy import Algorithm, Announcement, Neighbour, UpwardStrategy
 from brokerbed.broker.values import Entry
 
 
-class Identity:
+class Identity(UpwardStrategy):
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+        super().__init__()
+        self._counts: dict[str, int] = {}  # filter -> number of local subscriptions and entries from children
 
-    def added(self, entry: Entry) -> Entry | None:
-        count = self._counts[entry.filter] = self._counts.get(entry.filter, 0) + 1
-        return Entry(entry.filter) if count == 1 else None
+    def heard(self, source: Neighbour | None, entry: Entry, is_added: bool) -> Iterable[Announcement]:
+        del source
+        count_before = self._counts.pop(entry.filter, 0) if not is_added else self._counts.get(entry.filter, 0)
+        count = count_before + 1 if is_added else max(count_before - 1, 0)
+        if count:
+            self._counts[entry.filter] = count
+        return self._announce(Entry(entry.filter), is_added) if count == is_added else ()
 
-    def removed(self, entry: Entry) -> Entry | None:
-        count = self._counts.pop(entry.filter, 0)
-        if count > 1:
-            self._counts[entry.filter] = count - 1
-            return None
-        return Entry(entry.filter)
-
-    def wanted(self) -> Iterable[Entry]:
+    def _wanted_by_parent(self) -> Iterable[Entry]:
         return map(Entry, self._counts)
 
 

@@ -1,37 +1,101 @@
-"""What a routing algorithm decides: which subscriptions a broker passes on to its parent.
+"""The contract of a routing algorithm: which routing entries a broker announces over which of its links.
 
-An algorithm is one file with one class and one record of it, an Algorithm. It hears of every subscription that appears
-or disappears at its broker, from a client or from a child link, and answers with what the parent must be told.
-Notifications climb to the root. They go down every link whose child has a matching entry; if the algorithm stores no
-entries, they go down every link.
+An algorithm is one file with a class, its Strategy, and a record that describes it, its Algorithm. The strategy of a
+broker is told of every entry that appears or disappears at the broker's clients or neighbours, and returns the
+announcements to make: an entry, the link over which it is announced, and whether it is added or withdrawn. The broker
+does everything else: it sends announcements upward as SUBSCRIBE and UNSUBSCRIBE and downward as messages under
+`$overlay/`, repeats what a neighbour may have missed, refreshes, and stores what has to survive a restart.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from brokerbed.broker.values import Entry
+
+
+class Neighbour(Protocol):
+    """One link of the broker. This is all that an algorithm may know about a link."""
+
+    @property
+    def peer(self) -> str:
+        """The name of the broker at the other end."""
+
+    @property
+    def is_parent(self) -> bool: ...
+
+
+class Announcement(NamedTuple):
+    """An entry to be announced to, or withdrawn from, the neighbour at the other end of a link."""
+
+    link: Neighbour
+    entry: Entry
+    is_added: bool  # False: the entry is withdrawn
 
 
 class Strategy(Protocol):
     """The routing state of one broker. It does no I/O, reads no clock, and iterates over no sets."""
 
-    def added(self, entry: Entry) -> Entry | None:
-        """A subscription appeared here or below; returns what to tell the parent, if anything."""
+    def joined(self, link: Neighbour) -> None:
+        """The broker has a new link, over which nothing has been announced yet in either direction."""
 
-    def removed(self, entry: Entry) -> Entry | None:
-        """A subscription disappeared here or below; returns what to tell the parent, if anything."""
+    def left(self, link: Neighbour) -> None:
+        """The link has been removed for good. Every entry announced over it has already been withdrawn."""
 
-    def wanted(self) -> Iterable[Entry]:
-        """Everything that the parent should know, in a fixed order."""
+    def heard(self, source: Neighbour | None, entry: Entry, is_added: bool) -> Iterable[Announcement]:
+        """An entry appeared or disappeared: at the other end of the link `source`, or at a client if `source` is None.
+
+        Announcements are sent in the order in which they are returned. An announcement for a link that is down is not
+        sent; when the link is up again, `wanted` says which entries the neighbour should have.
+        """
+
+    def wanted(self, link: Neighbour) -> Iterable[Entry]:
+        """All entries that the neighbour should have, in a fixed order."""
+
+
+class UpwardStrategy(ABC):
+    """The base of strategies that announce to the parent only. A subclass defines `heard` and `_wanted_by_parent`."""
+
+    def __init__(self) -> None:
+        self._parent: Neighbour | None = None
+
+    def joined(self, link: Neighbour) -> None:
+        if link.is_parent:
+            self._parent = link
+
+    def left(self, link: Neighbour) -> None:
+        if link is self._parent:
+            self._parent = None
+
+    def wanted(self, link: Neighbour) -> Iterable[Entry]:
+        return self._wanted_by_parent() if link is self._parent else ()
+
+    @abstractmethod
+    def heard(self, source: Neighbour | None, entry: Entry, is_added: bool) -> Iterable[Announcement]:
+        """See Strategy."""
+
+    @abstractmethod
+    def _wanted_by_parent(self) -> Iterable[Entry]:
+        """All entries that the parent should have, in a fixed order."""
+
+    def _announce(self, entry: Entry, is_added: bool) -> tuple[Announcement, ...]:
+        return () if self._parent is None else (Announcement(self._parent, entry, is_added),)
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """Everything that other parts of brokerbed may ask about an algorithm; none of them tests for its name."""
+    """Everything that other parts of brokerbed may ask about an algorithm. None of them tests for its name.
 
-    name: str  # in scenario files and on the command line
+    `stores_entries` and `climbs` together determine where notifications go: over every link (no entries are stored),
+    always up and down only where the child wants them (the default), or only over links whose neighbour wants them
+    (`climbs` is false). A notification never goes back over the link on which it arrived. Retained messages always
+    climb to the root.
+    """
+
+    name: str  # used in scenario files and on the command line
     summary: str  # one line of documentation
-    make: Callable[[], Strategy]  # once per broker
-    stores_entries: bool = True  # a parent stores what its children want; otherwise notifications go down every link
-    sends_each_subscription: bool = False  # equal filters of several subscribers are told, and stored, one by one
+    make: Callable[[], Strategy]  # called once per broker, and again for every refresh
+    stores_entries: bool = True  # brokers store what their neighbours want; otherwise notifications cross every link
+    climbs: bool = True  # every notification goes to the root, whether or not a broker above wants it
+    sends_each_subscription: bool = False  # equal filters of several subscribers are announced and stored separately

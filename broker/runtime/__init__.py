@@ -1,1 +1,1 @@
-"""The broker core on asyncio: sockets, files, the clock. Everything that waits is here."""
+"""Runs the broker core on asyncio, with sockets, files and the clock. All code that waits is here."""

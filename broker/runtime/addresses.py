@@ -1,10 +1,10 @@
-"""What a network address says about who is at the other end."""
+"""Classifies network addresses."""
 
 import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether it is an address of this machine that no other machine can use."""
+    """Whether the address reaches this machine and cannot be used by any other machine."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""`brokerbed broker`: one broker on its own. Kept free of every library that a broker process does not need."""
+"""The command `brokerbed broker`, which runs one broker. It imports no library that a broker process does not need."""
 
 import asyncio
 import gc
@@ -25,23 +25,23 @@ from brokerbed.broker.runtime.store import SqliteStore, StoreError, is_damage, s
 from brokerbed.log.record import Log
 
 BAD_INPUT, MISSING = 2, 3
-GC_ALLOCATIONS = 50_000  # between two looks for garbage in circles, of which a broker makes next to none
-SHRINK_S, SHRINK_STEP_S = 2.0, 0.02  # between looks at unused space in the store, and between steps
-INPUT_BYTES = 4096  # read at once from a pipe that says nothing
-BACKLOG = 4096  # connections that may wait to be accepted: a crowd that reconnects after a restart
-SIGNALS = (signal.SIGTERM, signal.SIGINT)  # a broker ends on these
+GC_ALLOCATIONS = 50_000  # allocations between garbage collections; a broker creates hardly any reference cycles
+SHRINK_S, SHRINK_STEP_S = 2.0, 0.02  # between checks for unused space in the store, and between steps of freeing it
+INPUT_BYTES = 4096  # how much is read at once from standard input, whose content is ignored
+BACKLOG = 4096  # connections that may wait to be accepted, as when many clients reconnect after a restart
+SIGNALS = (signal.SIGTERM, signal.SIGINT)  # the signals that end a broker
 
 
 def main(arguments: list[str]) -> int:
     for number in SIGNALS:
-        signal.signal(number, _interrupt)  # until the event loop handles them
+        signal.signal(number, _interrupt)  # until the event loop handles the signals
     try:
         wanted = settings(arguments)
         if wanted.broker.users is None and not wanted.broker.allow_anonymous:
             why = "allow_anonymous is false and there is no password_file"
             print(f"brokerbed broker: no client can connect: {why}", file=sys.stderr, flush=True)
-        with ExitStack() as ending:
-            uvloop.run(_serve(wanted, ending))
+        with ExitStack() as cleanup:
+            uvloop.run(_serve(wanted, cleanup))
     except (SettingsError, StoreError, uplink.LoopError) as error:
         print(f"brokerbed broker: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -64,23 +64,23 @@ def _ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _open(wanted: Settings, log: Log | None) -> tuple[Broker, SqliteStore | None]:
-    """The broker as it was when its store was last written; a damaged store is set aside, and a new one begun."""
+def _open_broker(wanted: Settings, log: Log | None) -> tuple[Broker, SqliteStore | None]:
+    """The broker in the state that was last stored. A damaged store is set aside, and a new one is created."""
     if wanted.durability == MEMORY or wanted.data is None:
         return Broker(wanted.broker, log), None
-    gc.disable()  # nothing of what is made now is garbage
+    gc.disable()  # nothing that is created here is garbage
     try:
-        opened = _restored(wanted, wanted.data, log) or _restored(wanted, wanted.data, log)
+        opened = _restore_broker(wanted, wanted.data, log) or _restore_broker(wanted, wanted.data, log)
     finally:
-        gc.freeze()  # all of it stays: the collector need not look at it
+        gc.freeze()  # these objects stay, so the collector need not examine them
         gc.enable()
     if opened is None:
         raise OSError(None, f"{wanted.data}: what is stored there is damaged at once")
     return opened
 
 
-def _restored(wanted: Settings, folder: Path, log: Log | None) -> tuple[Broker, SqliteStore] | None:
-    """None: the store was damaged, and is set aside."""
+def _restore_broker(wanted: Settings, folder: Path, log: Log | None) -> tuple[Broker, SqliteStore] | None:
+    """The broker restored from its store; None if the store was damaged and has been set aside."""
     store = None
     try:
         store = SqliteStore(folder, wanted.durability == DISK)
@@ -89,7 +89,7 @@ def _restored(wanted: Settings, folder: Path, log: Log | None) -> tuple[Broker, 
         restore(broker, store.load(), time.time_ns())
         _complete_log(folder, store)
     except (sqlite3.Error, LookupError, ValueError, TypeError, AttributeError, AssertionError, EOFError) as error:
-        why = " ".join(str(error).split())  # in one line
+        why = " ".join(str(error).split())  # as one line
         aside = set_aside(folder) if is_damage(error) else None
         if store is not None:
             store.close()
@@ -104,7 +104,7 @@ def _complete_log(folder: Path, store: SqliteStore) -> None:
     row = store.row(persist.LOG)
     if row is not None:
         complete(folder, row)
-        with suppress(StoreFullError):  # then the next start looks again, and finds nothing missing
+        with suppress(StoreFullError):  # the next start then checks again and finds nothing missing
             store.commit([(persist.LOG, None)])
 
 
@@ -114,27 +114,27 @@ async def _shrink(store: SqliteStore) -> None:
         await asyncio.sleep(SHRINK_STEP_S if has_more else SHRINK_S)
 
 
-def _begin(wanted: Settings, ending: ExitStack, log: Log | None) -> tuple[Server, SqliteStore | None]:
-    """The server, before anybody can reach it."""
-    broker, store = _open(wanted, log)
+def _create_server(wanted: Settings, cleanup: ExitStack, log: Log | None) -> tuple[Server, SqliteStore | None]:
+    """The server and its store, before it listens on any port."""
+    broker, store = _open_broker(wanted, log)
     broker.started(time.time_ns())
     if store is not None:
-        ending.callback(store.close)  # after the loop: the last connections to go change something, too
+        cleanup.callback(store.close)  # after the event loop, because the last connections to end still change state
     if wanted.parent is None:
         broker.overlay.forget_parent(time.time_ns())
-    elif broker.overlay.parent is None:  # else it is called as in the life before, until it says its name
+    elif broker.overlay.parent is None:  # a restored parent keeps its old name until it has connected
         broker.overlay.expect_parent(wanted.parent_name or f"{wanted.parent[0]}:{wanted.parent[1]}")
     turn_log = None
     if log is not None and wanted.data is not None and wanted.broker.is_testbed:
         turn_log = TurnLog(log, wanted.data)
-        ending.callback(turn_log.close)
+        cleanup.callback(turn_log.close)
     server = Server(broker, store, turn_log)
     server.flush()
     return server, store
 
 
 async def _listen(wanted: Settings, server: Server) -> dict[str, asyncio.Server | tls.TlsListener]:
-    """Listen on all ports. The keys are the protocols spoken there."""
+    """Listen on all ports. The keys of the result are the protocols."""
     loop = asyncio.get_running_loop()
     listeners: dict[str, asyncio.Server | tls.TlsListener] = {}
     if wanted.tls is None:
@@ -142,7 +142,7 @@ async def _listen(wanted: Settings, server: Server) -> dict[str, asyncio.Server 
     else:
         listeners["mqtt"] = await tls.serve(server, wanted.host, wanted.port, wanted.tls, BACKLOG)
     if wanted.ws_port is not None:
-        from brokerbed.broker.runtime import websocket  # aiohttp costs memory, and only some want it
+        from brokerbed.broker.runtime import websocket  # imported only if needed, as aiohttp takes much memory
 
         size_max = wanted.broker.packet_bytes_max
         listeners["websocket"] = await websocket.serve(server, wanted.host, wanted.ws_port, size_max, BACKLOG)
@@ -154,7 +154,7 @@ async def _listen(wanted: Settings, server: Server) -> dict[str, asyncio.Server 
 
 
 def _stop_with_input(stop: asyncio.Event) -> None:
-    """Where standard input is a pipe (or a pair of sockets), the broker ends with who holds the other end."""
+    """If standard input is a pipe or a socket, end the broker when the process at the other end closes it or dies."""
     if sys.stdin is None:
         return
     mode = os.fstat(sys.stdin.fileno()).st_mode
@@ -170,29 +170,29 @@ def _stop_with_input(stop: asyncio.Event) -> None:
     loop.add_reader(pipe, read)
 
 
-def _place(wanted: Settings) -> str:
-    """Where the broker stands in a tree."""
+def _place_in_tree(wanted: Settings) -> str:
+    """The broker's parent and routing algorithm, for the start message."""
     parent = "no parent" if wanted.parent is None else f"parent {wanted.parent[0]}:{wanted.parent[1]}"
     return f"{parent}, {wanted.broker.routing} routing"
 
 
-async def _serve(wanted: Settings, ending: ExitStack) -> None:
+async def _serve(wanted: Settings, cleanup: ExitStack) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     log = Log() if wanted.data else None
-    server, store = _begin(wanted, ending, log)
-    for number in SIGNALS:  # before anybody can connect
+    server, store = _create_server(wanted, cleanup, log)
+    for number in SIGNALS:  # before any client can connect
         loop.add_signal_handler(number, stop.set)
     listeners = await _listen(wanted, server)
-    is_background = not wanted.broker.is_testbed  # else the server writes it
+    is_background = not wanted.broker.is_testbed  # in a testbed the server writes the log
     log_file = LogFile(log, wanted.data) if is_background and log and wanted.data else None
     shrinking = asyncio.create_task(_shrink(store)) if store is not None else None
     writing = asyncio.create_task(log_file.run()) if log_file is not None else None
     if wanted.broker.is_testbed:
         _stop_with_input(stop)
-    gc.freeze()  # what is there now stays: the collector need not look at it again
+    gc.freeze()  # the objects that exist now stay, so the collector need not examine them again
     gc.set_threshold(GC_ALLOCATIONS, 50, 100)
-    addresses = (f"{name} {wanted.host}:{it.sockets[0].getsockname()[1]}" for name, it in listeners.items())
-    print(f"brokerbed broker {wanted.broker.name} ({_place(wanted)}): {', '.join(addresses)}", flush=True)
+    addresses = (f"{name} {wanted.host}:{listener.sockets[0].getsockname()[1]}" for name, listener in listeners.items())
+    print(f"brokerbed broker {wanted.broker.name} ({_place_in_tree(wanted)}): {', '.join(addresses)}", flush=True)
     linking = (
         asyncio.create_task(uplink.keep(server, *wanted.parent, wanted.parent_tls))
         if wanted.parent is not None
@@ -213,9 +213,9 @@ async def _serve(wanted: Settings, ending: ExitStack) -> None:
         await log_file.close()
     for number in SIGNALS:
         loop.remove_signal_handler(number)
-    _ignore_signals()  # they must not interrupt the clean-up
+    _ignore_signals()  # further signals must not interrupt the clean-up
     if linking is not None and linking.done() and not linking.cancelled():
-        linking.result()  # only a loop ends it
+        linking.result()  # raises LoopError, the only reason for which the task ends by itself
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The message log on disk: what the core buffered is appended, in order.
+"""The message log on disk, to which the records buffered by the core are appended in order.
 
-A broker of its own writes in the background. One of the testbed writes with each turn of the event loop, before any
-output: its log tells all that anybody was told, and agrees with its store, whenever it is killed.
-A disk that is full never stops the broker: events that cannot be written are lost, counted and reported, and the files
-stay whole.
+A standalone broker writes the log in the background. A broker of the testbed writes it in each turn of the event loop,
+before any output: whenever the broker is killed, its log covers everything that any peer was sent, and agrees with the
+store. A full disk never stops the broker: events that cannot be written are lost, counted and reported, and the files
+remain valid.
 """
 
 import asyncio
@@ -16,30 +16,30 @@ from brokerbed.broker.core.persist import Row
 from brokerbed.log.record import MAGIC, NAMES_FILE, RECORDS_FILE, Log, name_line, route_line
 
 FLUSH_S = 0.2  # how long an event may stay in memory
-WAITING_BYTES_MAX = 256 * 2**20  # in memory while the disk is stuck; beyond that events are lost
+WAITING_BYTES_MAX = 256 * 2**20  # kept in memory while the disk does not respond; beyond that events are lost
 GAPS = "brokerbed broker: the message log has gaps from now on ({})"
 
 
 class _Files:
-    """The two files of one life."""
+    """The two files of one incarnation of the broker: names and records."""
 
     def __init__(self, log: Log, folder: Path) -> None:
         self._log = log
-        self._unwritten: list[str] = []  # names that could not be written yet: records to come refer to them
+        self._unwritten: list[str] = []  # names that could not be written yet; later records may refer to them
         self.lost_bytes = 0
-        self._has_gaps = False  # which is said once
+        self._has_gaps = False  # True once events were lost, which is reported once
         folder.mkdir(parents=True, exist_ok=True)
-        self.life = 1
+        self.life = 1  # number of these files, the first that is free in the folder
         while (records := folder / RECORDS_FILE.format(self.life)).exists():
             self.life += 1
         self._names = (folder / NAMES_FILE.format(self.life)).open("ab", buffering=0)
         new = records.with_suffix(".new")
         new.write_bytes(MAGIC)
-        new.replace(records)  # whoever is killed here leaves no file without its beginning
+        new.replace(records)  # a broker killed here leaves no file without the magic number at its start
         self._records = records.open("ab", buffering=0)
 
     def _write_names(self) -> None:
-        """Before the records: none ever refers to a name that is not there."""
+        """Names are written before the records, so that no record refers to a missing name."""
         if self._unwritten:
             _append(self._names, "".join(line + "\n" for line in self._unwritten).encode())
             self._unwritten = []
@@ -56,7 +56,7 @@ class _Files:
 
 
 class LogFile(_Files):
-    """Writes a Log's buffers every now and then, in a thread, so that the event loop never waits for the disk."""
+    """Writes a Log's buffers periodically in a thread, so that the event loop never waits for the disk."""
 
     def __init__(self, log: Log, folder: Path) -> None:
         super().__init__(log, folder)
@@ -94,10 +94,10 @@ class LogFile(_Files):
 
 
 class TurnLog(_Files):
-    """Writes a Log's buffers when the server says so: first `row` is stored, where there is a store, then `write`."""
+    """Writes a Log's buffers in each turn. The server stores `row` first, if it has a store, and then calls `write`."""
 
     def row(self) -> Row | None:
-        """For the store: what `write` is about to append, and where, so that `complete` can do it after a kill."""
+        """The row for the store: what `write` will append and where, so that `complete` can append it after a kill."""
         self._prepare()
         if not self._log.records:
             return None
@@ -114,7 +114,7 @@ class TurnLog(_Files):
                 self._lose(len(records), error.strerror or str(error))
 
     def _prepare(self) -> None:
-        """Names first; where they cannot be written the records are lost."""
+        """Write the names first. If they cannot be written, the records are lost."""
         log = self._log
         if not (log.names or log.routes or self._unwritten):
             return
@@ -131,17 +131,17 @@ class TurnLog(_Files):
 
 
 def complete(folder: Path, row: Row) -> None:
-    """Append what is missing of the records that a broker had stored when it was killed; the row is TurnLog's."""
+    """Append those records in a row of TurnLog that were not yet in the log file when the broker was killed."""
     life, size, records = row
     try:
         with (folder / RECORDS_FILE.format(life)).open("r+b", buffering=0) as file:
             file.seek(size)
-            there = file.read(len(records))
-            is_cut = os.fstat(file.fileno()).st_size < size  # as the death of the machine may leave it
-            if not is_cut and len(there) < len(records) and records.startswith(there):
-                _append(file, records[len(there) :])
+            present = file.read(len(records))
+            is_cut = os.fstat(file.fileno()).st_size < size  # possible after a power failure
+            if not is_cut and len(present) < len(records) and records.startswith(present):
+                _append(file, records[len(present) :])
     except FileNotFoundError:
-        pass  # somebody has taken the log away
+        pass  # the log file was removed
     except OSError as error:
         print(GAPS.format(error.strerror or error), file=sys.stderr, flush=True)
 
@@ -151,7 +151,7 @@ def _lines(names: list[tuple[int, str]], routes: list[tuple[int, tuple[int, ...]
 
 
 def _append(file: FileIO, data: bytes | bytearray) -> None:
-    """All of it or nothing: half a record would spoil all that follow."""
+    """Append all of the data or nothing: half a record would make all that follow unreadable."""
     size = os.fstat(file.fileno()).st_size
     view = memoryview(data)
     try:

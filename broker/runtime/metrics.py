@@ -1,4 +1,4 @@
-"""Prometheus: the core's plain integers, read when somebody scrapes."""
+"""Metrics for Prometheus, read from the core's state when they are scraped."""
 
 import asyncio
 import time
@@ -11,88 +11,93 @@ from prometheus_client.registry import Collector
 from brokerbed.broker.core.broker import Broker
 from brokerbed.broker.values import NS_PER_S
 
-REQUEST_BYTES_MAX = 8192  # of an HTTP request's head
+REQUEST_BYTES_MAX = 8192  # size of an HTTP request's head
 REQUEST_S_MAX = 5.0
 LAG_PERIOD_S = 0.1
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nConnection: close\r\n"
 
 
-class Lag:
-    """How late the event loop is: a timer every so often looks how much later than due it was called."""
+class LoopLag:
+    """Measures how late the event loop is: a periodic timer adds up how much later than due it was called."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0  # so far
+        self.seconds = 0.0  # sum over all samples
         self.samples = 0
         self._due_s = 0.0
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         self._due_s = time.monotonic() + LAG_PERIOD_S
-        loop.call_later(LAG_PERIOD_S, self._look, loop)
+        loop.call_later(LAG_PERIOD_S, self._sample, loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.seconds += max(0.0, time.monotonic() - self._due_s)  # the loop's clock has milliseconds: it may be early
+    def _sample(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.seconds += max(0.0, time.monotonic() - self._due_s)  # it may be early: the loop counts in milliseconds
         self.samples += 1
         self.watch(loop)
 
 
-class _Clients:
-    """Sessions of clients that are connected (ON), or of those that are not (OFF), and what waits for them."""
+class _ClientTotals:
+    """Totals over the sessions of clients that are connected (ON), or of those that are not (OFF)."""
 
     def __init__(self) -> None:
         self.sessions = self.messages = self.bytes = self.inflight = self.entries = 0
 
 
-class _Seen:
-    """All sessions and ends of links, looked at once: there may be many, and everybody waits meanwhile."""
+class _Snapshot:
+    """Totals over all sessions, collected in one pass: there may be many, and clients wait meanwhile."""
 
     def __init__(self, broker: Broker) -> None:
-        self.connected, self.offline = _Clients(), _Clients()
-        self.links = [it for it in (broker.overlay.parent, *broker.links.values()) if it is not None]
+        self.connected, self.offline = _ClientTotals(), _ClientTotals()
+        self.links = broker.overlay.links()
         self._limits = max(1, broker.config.queue_messages_max), max(1, broker.config.queue_bytes_max)
         fullest_messages = fullest_bytes = 0
         for session in broker.sessions.values():
-            its = self.offline if session.connection is None else self.connected
-            its.sessions += 1
-            its.entries += len(session.subscriptions)
-            its.inflight += len(session.inflight)
+            clients = self.offline if session.connection is None else self.connected
+            clients.sessions += 1
+            clients.entries += len(session.subscriptions)
+            clients.inflight += len(session.inflight)
             if session.queue:
-                its.messages += (messages := len(session.queue))
-                its.bytes += session.queue_bytes
+                clients.messages += (messages := len(session.queue))
+                clients.bytes += session.queue_bytes
                 fullest_messages = max(fullest_messages, messages)
                 fullest_bytes = max(fullest_bytes, session.queue_bytes)
-        self._fullest = [(fullest_messages, fullest_bytes), *((len(it.queue), it.queue_bytes) for it in self.links)]
+        self._queue_sizes = [
+            (fullest_messages, fullest_bytes),
+            *((len(link.queue), link.queue_bytes) for link in self.links),
+        ]
 
     @property
     def messages(self) -> int:
-        return self.connected.messages + self.offline.messages + sum(len(it.queue) for it in self.links)
+        return self.connected.messages + self.offline.messages + sum(len(session.queue) for session in self.links)
 
     @property
     def bytes(self) -> int:
-        return self.connected.bytes + self.offline.bytes + sum(it.queue_bytes for it in self.links)
+        return self.connected.bytes + self.offline.bytes + sum(session.queue_bytes for session in self.links)
 
     @property
     def fill(self) -> float:
-        """Of messages or of bytes, whichever is nearer to its limit."""
+        """How full the fullest queue is, in messages or in bytes, whichever is nearer to its limit."""
         messages_max, bytes_max = self._limits
-        return max(max(messages / messages_max, size / bytes_max) for messages, size in self._fullest)
+        return max(max(messages / messages_max, size / bytes_max) for messages, size in self._queue_sizes)
 
     @property
-    def open(self) -> int:
-        """What waits, is in an emulated service, or is sent and not acknowledged."""
-        staged = sum(len(it.link.staged) + len(it.inflight) for it in self.links if it.link is not None)
-        return self.messages + self.connected.inflight + self.offline.inflight + staged
+    def open_messages(self) -> int:
+        """Messages that wait, are in the emulated service of a link, or are sent and not acknowledged."""
+        on_links = sum(len(end.link.staged) + len(end.inflight) for end in self.links if end.link is not None)
+        return self.messages + self.connected.inflight + self.offline.inflight + on_links
 
 
 class BrokerCollector(Collector):
-    def __init__(self, broker: Broker, lag: Lag | None = None, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, broker: Broker, lag: LoopLag | None = None, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         """`now_ns`: the clock of the broker's driver."""
         self._broker = broker
-        self._lag = lag or Lag()
+        self._lag = lag or LoopLag()
         self._now_ns = now_ns
 
     def collect(self) -> Iterator[Metric]:
         broker, counters = self._broker, self._broker.counters
-        name, seen = broker.config.name, _Seen(broker)
+        name, snapshot = broker.config.name, _Snapshot(broker)
         for metric, text, value in (
             ("brokerbed_messages_received", "PUBLISH packets received from clients", counters.messages_received),
             ("brokerbed_messages_delivered", "PUBLISH packets sent to clients", counters.messages_delivered),
@@ -117,25 +122,25 @@ class BrokerCollector(Collector):
             ("brokerbed_sessions", "sessions, connected or not", len(broker.sessions) + len(broker.links)),
             ("brokerbed_store_blocked", "1 while the store cannot be written", counters.store_blocked),
             ("brokerbed_retained_messages", "retained messages", len(broker.retained)),
-            ("brokerbed_session_queue_messages", "messages that wait for their session", seen.messages),
-            ("brokerbed_session_queue_bytes", "their size", seen.bytes),
-            ("brokerbed_session_queue_fill_ratio", "how full the fullest queue is, of its limit", seen.fill),
-            ("brokerbed_messages_under_way", "messages that the broker is not done with", self._under_way(seen)),
+            ("brokerbed_session_queue_messages", "messages that wait for their session", snapshot.messages),
+            ("brokerbed_session_queue_bytes", "their size", snapshot.bytes),
+            ("brokerbed_session_queue_fill_ratio", "how full the fullest queue is, of its limit", snapshot.fill),
+            ("brokerbed_messages_under_way", "messages that the broker is not done with", self._under_way(snapshot)),
             (
                 "brokerbed_offline_messages",
                 "of these, those for clients that are not connected",
-                seen.offline.messages + seen.offline.inflight,
+                snapshot.offline.messages + snapshot.offline.inflight,
             ),
         ):
             family = GaugeMetricFamily(metric, text, labels=["broker"])
             family.add_metric([name], gauge)
             yield family
-        yield from self._of_clients(name, seen)
-        yield from self._of_links(name, seen)
-        yield from self._of_link_states(name, seen)
+        yield from self._client_metrics(name, snapshot)
+        yield from self._link_metrics(name, snapshot)
+        yield from self._link_state_metrics(name, snapshot)
 
-    def _of_clients(self, name: str, seen: _Seen) -> Iterator[Metric]:
-        on, off = seen.connected, seen.offline
+    def _client_metrics(self, name: str, snapshot: _Snapshot) -> Iterator[Metric]:
+        on, off = snapshot.connected, snapshot.offline
         for metric, text, connected, offline in (
             ("brokerbed_client_sessions", "sessions of clients", on.sessions, off.sessions),
             ("brokerbed_client_queue_messages", "messages that wait for clients", on.messages, off.messages),
@@ -146,10 +151,10 @@ class BrokerCollector(Collector):
             family.add_metric([name, "offline"], offline)
             yield family
 
-    def _of_links(self, name: str, seen: _Seen) -> Iterator[Metric]:
-        links = [session.link for session in seen.links if session.link is not None]
+    def _link_metrics(self, name: str, snapshot: _Snapshot) -> Iterator[Metric]:
+        links = [session.link for session in snapshot.links if session.link is not None]
         entries = GaugeMetricFamily("brokerbed_routing_entries", "routing table entries", labels=["broker", "scope"])
-        entries.add_metric([name, "local"], seen.connected.entries + seen.offline.entries)
+        entries.add_metric([name, "local"], snapshot.connected.entries + snapshot.offline.entries)
         entries.add_metric([name, "remote"], sum(len(link.entries) for link in links))
         yield entries
         sent = CounterMetricFamily(
@@ -158,17 +163,17 @@ class BrokerCollector(Collector):
         for link in links:
             for kind, value in link.sent.items():
                 sent.add_metric([name, link.peer, kind], value)
-            if link.is_foreign:  # it does not count what it sends us
+            if link.is_foreign:  # a foreign peer does not count what it sends us
                 for kind, value in link.received.items():
                     sent.add_metric([link.peer, name, kind], value)
         yield sent
 
-    def _of_link_states(self, name: str, seen: _Seen) -> Iterator[Metric]:
+    def _link_state_metrics(self, name: str, snapshot: _Snapshot) -> Iterator[Metric]:
         now_ns, labels = self._now_ns(), ["broker", "peer"]
         connected = GaugeMetricFamily("brokerbed_link_connected", "1 while an overlay link is connected", labels=labels)
         silent = GaugeMetricFamily("brokerbed_link_silent_seconds", "since the peer was last heard", labels=labels)
         waiting = GaugeMetricFamily("brokerbed_link_queue_messages", "messages that wait for a link", labels=labels)
-        for session in seen.links:
+        for session in snapshot.links:
             if session.link is not None:
                 ends = [name, session.link.peer]
                 connected.add_metric(ends, session.connection is not None)
@@ -177,17 +182,20 @@ class BrokerCollector(Collector):
                     silent.add_metric(ends, max(0, now_ns - session.connection.last_ns) / NS_PER_S)
         yield from (connected, silent, waiting)
 
-    def _under_way(self, seen: _Seen) -> int:
-        """0 if, and only if, there is nothing left to do; output that a connection does not take counts as one."""
+    def _under_way(self, snapshot: _Snapshot) -> int:
+        """Messages in progress; 0 if and only if nothing is left to do. Unwritten output counts 1 per connection."""
         broker = self._broker
-        unread = sum(1 for it in broker.connections if it.output or it.driver.get_write_buffer_size())
-        return broker.entering + seen.open + unread + broker.overlay.at_parent.open
+        unread = sum(
+            1 for connection in broker.connections if connection.output or connection.driver.get_write_buffer_size()
+        )
+        announced = sum(session.link.announced.open for session in snapshot.links if session.link is not None)
+        return broker.entering + snapshot.open_messages + unread + announced
 
 
 async def serve(broker: Broker, host: str, port: int, now_ns: Callable[[], int]) -> asyncio.Server:
-    """GET anything answers with the metrics. `now_ns`: the clock of the broker's driver."""
+    """Answer every HTTP request with the metrics. `now_ns`: the clock of the broker's driver."""
     registry = CollectorRegistry()
-    lag = Lag()
+    lag = LoopLag()
     lag.watch(asyncio.get_running_loop())
     registry.register(BrokerCollector(broker, lag, now_ns))
 
@@ -198,7 +206,7 @@ async def serve(broker: Broker, host: str, port: int, now_ns: Callable[[], int])
             writer.write(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
-            pass  # a scraper that went away
+            pass  # the scraper has disconnected
         finally:
             writer.close()
 

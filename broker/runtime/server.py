@@ -14,21 +14,21 @@ from brokerbed.broker.runtime.addresses import is_loopback
 from brokerbed.broker.runtime.log_file import TurnLog
 from brokerbed.broker.values import NS_PER_S
 
-OUTPUT_BYTES_MAX = 8 * 2**20  # buffered for one connection that does not read; beyond, QoS 0 is dropped for it
-OUTPUT_BYTES_LOW = 1 * 2**20  # it counts as reading again below this
+OUTPUT_BYTES_MAX = 8 * 2**20  # buffered for a peer that reads too slowly; beyond that QoS 0 is dropped for it
+OUTPUT_BYTES_LOW = 1 * 2**20  # with less than this in the buffer, the peer counts as reading again
 STORE_RETRY_S = 0.5
-CLOSE_S_MAX = 5.0  # for the last words to a client that is being disconnected
+CLOSE_S_MAX = 5.0  # for writing the last output to a client that is being disconnected
 SHUTDOWN_S_MAX = 2.0  # for clients to read their last packets; the local ground kills a broker that takes over 5 s
 SHUTDOWN_POLL_S = 0.01  # how often we check whether all clients are gone
 
 
 class Server:
-    """Feeds a core with what happens and does what it asks for.
+    """Passes events to the core and carries out its effects.
 
-    What the core wants to survive is stored once per turn of the event loop, and until then nothing is written, so
-    that nobody is told of anything that could be forgotten. When the store cannot take it, the broker reads nothing
-    more from anybody until it can.
-    A log that is given is written with each turn, before any output, and its records are part of what is stored.
+    Changes of durable state are stored once per turn of the event loop, and no output is written before that, so that
+    no peer is told of anything that could be lost. While the store cannot be written, the broker reads from no
+    connection. The log, if there is one, is written in each turn before any output, and its records are stored with
+    the changes.
     """
 
     def __init__(self, broker: Broker, store: Store | None = None, log: TurnLog | None = None) -> None:
@@ -36,10 +36,10 @@ class Server:
         self._store = store
         self._log = log
         self._is_commit_due = False
-        self._to_commit: list[tuple[int, Row | None]] = []  # what the store would not take yet
-        self.store_problem: str | None = None  # why it would not
+        self._to_commit: list[tuple[int, Row | None]] = []  # rows that the store has not accepted yet
+        self.store_problem: str | None = None  # why the store cannot be written; None if it can
         self._loop = asyncio.get_running_loop()
-        self._offset_ns = time.time_ns() - time.monotonic_ns()  # the log has wall time that never jumps
+        self._offset_ns = time.time_ns() - time.monotonic_ns()  # log times are wall-clock times that never jump
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
 
@@ -47,7 +47,7 @@ class Server:
         return time.monotonic_ns() + self._offset_ns
 
     def opened(self, driver: object, address: Any, name: str | None = None) -> Connection:
-        """A connection of the core, to an address as sockets have it; `name`: what the other end is called instead."""
+        """Register a connection with the core. `address` is the peer's socket address, `name` its name if not that."""
         peer = name or (f"{address[0]}:{address[1]}" if address else "")
         is_local = bool(address) and is_loopback(address[0])
         connection = self.broker.opened(self.now_ns(), peer=peer, is_local=is_local)
@@ -58,11 +58,11 @@ class Server:
         return Wire(self)
 
     def flush(self) -> None:
-        """Write what the core has put out, close what it is done with, and be back in time; but first store."""
+        """Carry out the core's effects: store changes, then write output, close connections, and set the timer."""
         broker = self.broker
         if broker.unsaved and not self._is_commit_due:
             self._is_commit_due = True
-            self._loop.call_soon(self._commit)  # after all that has arrived together
+            self._loop.call_soon(self._commit)  # after everything that arrived in this turn is handled
         if not self._is_commit_due:
             self._write()
         deadline_ns = broker.deadline_ns
@@ -79,7 +79,7 @@ class Server:
         try:
             self._store.commit(rows)
         except StoreFullError as error:
-            self._hold(str(error))
+            self._block(str(error))
             return
         self._to_commit = []
         self._is_commit_due = False
@@ -87,24 +87,24 @@ class Server:
             self.store_problem = None
             self.broker.counters.store_blocked = 0
             for connection in self.broker.connections:
-                connection.last_ns = self.now_ns()  # it could not be heard meanwhile
-            self._read(True)
-            self._loop.call_soon(self._due)
+                connection.last_ns = self.now_ns()  # nothing was read from it meanwhile
+            self._set_reading(True)
+            self._loop.call_soon(self._timer_due)
             print("brokerbed broker: the store can be written again", file=sys.stderr, flush=True)
         self._write()
 
-    def _hold(self, problem: str) -> None:
-        """Back-pressure: nobody is answered and nobody is read from; try again."""
+    def _block(self, problem: str) -> None:
+        """Apply back-pressure: read from no connection and write no output until a retry succeeds."""
         if self.store_problem is None:
-            told = f"brokerbed broker: the store cannot be written ({problem}); clients wait until it can"
-            print(told, file=sys.stderr, flush=True)
+            problem_text = f"brokerbed broker: the store cannot be written ({problem}); clients wait until it can"
+            print(problem_text, file=sys.stderr, flush=True)
             self.broker.counters.store_problems += 1
             self.broker.counters.store_blocked = 1
         self.store_problem = problem
-        self._read(False)
+        self._set_reading(False)
         self._loop.call_later(STORE_RETRY_S, self._commit)
 
-    def _read(self, is_reading: bool) -> None:
+    def _set_reading(self, is_reading: bool) -> None:
         for connection in self.broker.connections:
             wire = connection.driver
             if not wire.is_closing():
@@ -120,7 +120,7 @@ class Server:
                 # Detach the output before writing it, because write may call back into the protocol.
                 output, connection.output = connection.output, []
                 connection.is_dirty = False
-                if not (connection.is_closing and connection.driver.is_closing()):  # its last words are written
+                if not (connection.is_closing and connection.driver.is_closing()):  # closing already
                     connection.driver.write(output[0] if len(output) == 1 else b"".join(output))
         if broker.ending:
             ending, broker.ending = broker.ending, []
@@ -132,21 +132,21 @@ class Server:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ns = deadline_ns
-        self._timer = self._loop.call_later(max(0, deadline_ns - self.now_ns()) / NS_PER_S, self._due)
+        self._timer = self._loop.call_later(max(0, deadline_ns - self.now_ns()) / NS_PER_S, self._timer_due)
 
-    def _due(self) -> None:
+    def _timer_due(self) -> None:
         self._timer = None
-        if self.store_problem is None:  # else nobody is served, and nobody is too late
+        if self.store_problem is None:  # while the store cannot be written, no timeout may expire
             self.broker.due(self.now_ns())
             self.flush()
 
     def close(self) -> None:
-        """Say goodbye to everybody."""
+        """Disconnect all clients."""
         if self._timer is not None:
             self._timer.cancel()
         self.broker.shut_down()
         if self._store is not None:
-            self._is_commit_due = True  # nothing is written unless it can be stored
+            self._is_commit_due = True  # so that no output is written unless its changes can be stored
             self._commit()
         self.flush()
 
@@ -170,7 +170,7 @@ class Wire(asyncio.Protocol):
         self._parent = parent  # host:port of our parent, if this is the link to it
         self._connection: Connection | None = None
         self._is_paused = False  # the transport's write buffer is above its high-water mark
-        self.gone = asyncio.Event() if parent is not None else None
+        self.gone = asyncio.Event() if parent is not None else None  # set when the link to our parent is lost
 
     def open(self, driver: object, address: Any) -> Connection:
         """Register the connection with the core. The server writes to it and closes it through `driver`."""

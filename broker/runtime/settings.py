@@ -1,4 +1,4 @@
-"""The options and the configuration file (TOML) of one broker, checked and made into what the server needs."""
+"""Parses and checks the command-line options and the configuration file (TOML) of one broker."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ from brokerbed.broker.config import BrokerConfig, Demand
 from brokerbed.broker.core.access import AccessError, parse_access, parse_users
 from brokerbed.broker.core.link_proof import SECRET_BYTES_MIN
 from brokerbed.broker.laws import LAWS, sampler
-from brokerbed.broker.routing import registry
+from brokerbed.broker.routing.registry import ALGORITHMS, DEFAULT
 from brokerbed.broker.runtime.addresses import is_loopback
 from brokerbed.broker.values import NS_PER_S
 
@@ -39,7 +39,7 @@ _NOT_LIMITS = (
     "allow_anonymous",
 )
 LIMITS = {field.name: field for field in fields(BrokerConfig) if field.name not in _NOT_LIMITS}
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # as in scenarios
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # the names of brokers, with the same syntax as in scenarios
 KEYS = (
     "allow_anonymous", "password_file", "access_file", "link_secret_file", "tls_cert", "tls_key", "testbed", "limits",
     "service", "parent",
@@ -62,7 +62,7 @@ class Settings:
     data: Path | None
     durability: str
     parent: tuple[str, int] | None
-    parent_name: str | None  # what it is called until it says its name; None: by its address
+    parent_name: str | None  # used until the parent tells its name; None: its address is used
     parent_tls: ssl.SSLContext | None
     tls: ssl.SSLContext | None
     broker: BrokerConfig
@@ -86,9 +86,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--routing",
         type=_routing,
-        default=registry.DEFAULT,
+        default=DEFAULT,
         metavar="R",
-        help=f"how subscriptions travel to the parent: {', '.join(registry.BUILT_IN)} (default %(default)s)",
+        help=f"how subscriptions travel to the parent: {', '.join(ALGORITHMS.built_in)} (default %(default)s)",
     )
     options.add_argument("--config", type=Path, metavar="FILE", help="more settings, see docs/broker.md")
     options.add_argument("--data", type=Path, metavar="DIR", help="keep durable state and message log in this folder")
@@ -104,20 +104,20 @@ def parser() -> argparse.ArgumentParser:
 
 def settings(arguments: list[str]) -> Settings:
     options = parser().parse_args(arguments)
-    given = _read(options.config) if options.config else {}
+    given = _read_toml(options.config) if options.config else {}
     for key in given:
         if key not in KEYS:
             raise SettingsError(f"{options.config}: unknown key {key}; known are {', '.join(KEYS)}")
     folder = options.config.parent if options.config else Path()
     try:
-        users = parse_users(_text(folder, given["password_file"])) if "password_file" in given else None
-        access = parse_access(_text(folder, given["access_file"])) if "access_file" in given else None
+        users = parse_users(_read_text(folder, given["password_file"])) if "password_file" in given else None
+        access = parse_access(_read_text(folder, given["access_file"])) if "access_file" in given else None
     except AccessError as error:
         raise SettingsError(f"{options.config}: {error}") from None
     durability = options.durability or (MEMORY if options.data is None else PROCESS)
     if durability != MEMORY and options.data is None:
         raise SettingsError(f"--durability {durability} needs --data DIR: the folder in which state survives")
-    name, incarnation = _life(options.data, options.name)
+    name, incarnation = _name_and_incarnation(options.data, options.name)
     user, password = _parent_login(options.config, folder, given.get("parent", {}))
     config = BrokerConfig(
         name=name,
@@ -130,13 +130,13 @@ def settings(arguments: list[str]) -> Settings:
         id_token=secrets.token_hex(16),
         users=users,
         access=access,
-        allow_anonymous=_anonymous(options, given.get("allow_anonymous"), users is not None),
-        is_testbed=_testbed(options.config, given.get("testbed", False)),
+        allow_anonymous=_allows_anonymous(options, given.get("allow_anonymous"), users is not None),
+        is_testbed=_is_testbed(options.config, given.get("testbed", False)),
         **_service(options.config, given.get("service", {}), f"{name} {incarnation}"),
         **_limits(options.config, given.get("limits", {})),
     )
-    tls = _tls(options.config, folder, given)
-    parent = _parent(options.parent) if options.parent else None
+    tls = _server_tls(options.config, folder, given)
+    parent = _parent_address(options.parent) if options.parent else None
     parent_tls = _parent_tls(options.config, folder, given.get("parent", {}))
     return Settings(
         options.host,
@@ -153,8 +153,8 @@ def settings(arguments: list[str]) -> Settings:
     )
 
 
-def _life(folder: Path | None, name: str | None) -> tuple[str, str]:
-    """The broker's name, and which of its lives this is: both are kept with its data."""
+def _name_and_incarnation(folder: Path | None, name: str | None) -> tuple[str, str]:
+    """The broker's name and incarnation. Both are kept in its data folder, if it has one."""
     if name is not None and not NAME.fullmatch(name):
         raise SettingsError(f"--name: a broker's name has up to 64 letters, digits, - and _, not {name!r}")
     if folder is None:
@@ -162,8 +162,8 @@ def _life(folder: Path | None, name: str | None) -> tuple[str, str]:
     file = folder / LIFE_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        life = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        kept = {"name": name or life.get("name") or _random_name(), "starts": int(life.get("starts", 0)) + 1}
+        stored = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        kept = {"name": name or stored.get("name") or _random_name(), "starts": int(stored.get("starts", 0)) + 1}
         new = file.with_suffix(".new")
         new.write_text(json.dumps(kept) + "\n", encoding="utf-8")
         new.replace(file)
@@ -177,22 +177,22 @@ def _random_name() -> str:
 
 
 def _parent_login(file: Path, folder: Path, given: Any) -> tuple[str | None, str | None]:
-    """With which user name and password the link introduces itself."""
+    """The user name and password with which the broker logs in at its parent."""
     if not isinstance(given, dict) or not set(given) <= PARENT_KEYS or ("password_file" in given) > ("user" in given):
         raise SettingsError(f'{file}: parent: like {{user = "leaf", password_file = "leaf.password"}}, not {given}')
     if not isinstance(given.get("foreign", False), bool):
         raise SettingsError(f"{file}: parent: foreign must be true or false, not {given['foreign']!r}")
     if not NAME.fullmatch(str(given.get("name", "parent"))):
         raise SettingsError(f"{file}: parent: name: a broker's name, not {given['name']!r}")
-    password = _text(folder, given["password_file"]).strip("\r\n") if "password_file" in given else None
+    password = _read_text(folder, given["password_file"]).strip("\r\n") if "password_file" in given else None
     return given.get("user"), password
 
 
 def _link_secret(file: Path, folder: Path, name: str | None) -> bytes | None:
-    """What the brokers of a tree have in common, and nobody else knows."""
+    """The secret that the brokers of a tree share and that nobody else knows."""
     if name is None:
         return None
-    secret = _text(folder, name).strip().encode()
+    secret = _read_text(folder, name).strip().encode()
     if len(secret) < SECRET_BYTES_MIN:
         raise SettingsError(f"{file}: link_secret_file: {name} must hold at least {SECRET_BYTES_MIN} characters")
     return secret
@@ -200,19 +200,19 @@ def _link_secret(file: Path, folder: Path, name: str | None) -> bytes | None:
 
 def _routing(name: str) -> str:
     try:
-        return registry.algorithm(name).name
+        return ALGORITHMS[name].name
     except KeyError:
-        raise argparse.ArgumentTypeError(f"there is no {name}; there are {', '.join(registry.names())}") from None
+        raise argparse.ArgumentTypeError(f"there is no {name}; there are {', '.join(ALGORITHMS.all)}") from None
 
 
-def _parent(text: str) -> tuple[str, int]:
+def _parent_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise SettingsError(f"--parent must be HOST:PORT, like 127.0.0.1:1883, not {text}")
     return host.strip("[]"), int(port)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_toml(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -221,15 +221,15 @@ def _read(file: Path) -> dict[str, Any]:
         raise SettingsError(f"{file}: not valid TOML: {error}") from None
 
 
-def _text(folder: Path, file: Any) -> str:
+def _read_text(folder: Path, file: Any) -> str:
     try:
         return (folder / str(file)).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{folder / str(file)}: it cannot be read ({error})") from None
 
 
-def _anonymous(options: argparse.Namespace, wanted: bool | None, has_users: bool) -> bool:
-    """Unless told, anonymous clients are let in from this machine only, and only where nobody has a name."""
+def _allows_anonymous(options: argparse.Namespace, wanted: bool | None, has_users: bool) -> bool:
+    """By default, anonymous clients may connect only from this machine, and only if there is no password file."""
     if wanted is not None:
         return bool(wanted)
     if has_users:
@@ -253,20 +253,20 @@ def _limits(file: Path, given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _testbed(file: Path, wanted: Any) -> bool:
+def _is_testbed(file: Path, wanted: Any) -> bool:
     if not isinstance(wanted, bool):
         raise SettingsError(f"{file}: testbed must be true or false, not {wanted}")
     return wanted
 
 
-def _service(file: Path, given: dict[str, Any], life: str) -> dict[str, Any]:
-    """The emulated service; each stage has a stream of its own, and another one in each life of the broker."""
+def _service(file: Path, given: dict[str, Any], broker_id: str) -> dict[str, Any]:
+    """The emulated service. Each stage has its own random stream, which differs in each incarnation of the broker."""
     seed = given.get("seed", 1)
     if isinstance(seed, bool) or not isinstance(seed, int | str):
         raise SettingsError(f"{file}: service: seed must be a whole number or text, not {seed}")
 
     def demand(stage: str, law: Any) -> Demand:
-        return _demand(file, law, random.Random(f"{seed} {life} {stage}"))  # noqa: S311  # not a secret
+        return _demand(file, law, random.Random(f"{seed} {broker_id} {stage}"))  # noqa: S311  # not a secret
 
     return {
         "service_in": demand("broker_in", given["broker_in"]) if "broker_in" in given else None,
@@ -296,7 +296,7 @@ def _parent_tls(file: Path, folder: Path, given: dict[str, Any]) -> ssl.SSLConte
         raise SettingsError(f"{file}: parent: tls_ca cannot be used ({error})") from None
 
 
-def _tls(file: Path, folder: Path, given: dict[str, Any]) -> ssl.SSLContext | None:
+def _server_tls(file: Path, folder: Path, given: dict[str, Any]) -> ssl.SSLContext | None:
     if "tls_cert" not in given and "tls_key" not in given:
         return None
     if "tls_cert" not in given or "tls_key" not in given:

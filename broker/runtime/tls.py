@@ -48,7 +48,7 @@ class _Handshake:
         """Does nothing, because no data reaches the core before the handshake is complete."""
 
     def resume_reading(self) -> None:
-        """Does nothing, as pause_reading."""
+        """Does nothing, like pause_reading."""
 
     def is_closing(self) -> bool:
         return self._is_closing
@@ -67,7 +67,7 @@ class TlsListener:
         self.sockets = sockets
         self._server = server
         self._context = context
-        self._accepting = [asyncio.create_task(self._accept(it)) for it in sockets]
+        self._accepting = [asyncio.create_task(self._accept(listener)) for listener in sockets]
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -88,9 +88,9 @@ class TlsListener:
 
 async def serve(server: Server, host: str, port: int, context: ssl.SSLContext, backlog: int) -> TlsListener:
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets = []
-    for family, address in dict.fromkeys((it[0], it[4]) for it in found):
+    for family, address in dict.fromkeys((info[0], info[4]) for info in addresses):
         listening = socket.create_server(address, family=family, backlog=backlog)
         listening.setblocking(False)
         sockets.append(listening)

@@ -1,6 +1,6 @@
-"""The link to the parent: dialled, dialled again when it breaks, given up only when the tree has a loop.
+"""Keeps the broker connected to its parent: it reconnects when the link breaks, and gives up only if there is a loop.
 
-What keeps the link from being made is said on stderr at once, and again from time to time while it lasts.
+A problem that prevents the link is reported on stderr at once, and again from time to time while it lasts.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ ACCEPTED_POLL_S = 0.05  # how often we check whether the parent has accepted the
 
 
 class LoopError(Exception):
-    """A broker is among its own ancestors."""
+    """The broker is among its own ancestors."""
 
 
 class LinkReport:
-    """Says on stderr why there is no link to the parent, and when there is one after all."""
+    """Reports on stderr why there is no link to the parent, and when the link works again."""
 
     def __init__(self) -> None:
         self._reported_s: dict[str, float] = {}  # problem -> when it was last reported; empty while there is a link
@@ -45,7 +45,7 @@ class LinkReport:
 
 
 async def keep(server: Server, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-    """Runs until it is cancelled, or raises LoopError."""
+    """Keep the link to the parent until cancelled; raises LoopError if the brokers form a loop."""
     loop, parent = asyncio.get_running_loop(), f"{host}:{port}"
     overlay, report = server.broker.overlay, LinkReport()
     backoff_s = BACKOFF_S_MIN
@@ -55,13 +55,13 @@ async def keep(server: Server, host: str, port: int, tls: ssl.SSLContext | None)
         try:
             _, wire = await asyncio.wait_for(dialling, CONNECT_S_MAX)
         except (OSError, TimeoutError) as error:
-            # In an experiment a parent may be away because of a fault, which the orchestrator knows by itself.
+            # In an experiment the parent may be down because of an injected fault, of which the orchestrator knows.
             if not server.broker.config.is_testbed:
                 problem = f"the parent at {parent} cannot be reached ({_cause(error)})"
         else:
-            await _until_gone(wire, server, report, parent)
-            if overlay.loop is not None:
-                raise LoopError(overlay.loop)
+            await _wait_until_lost(wire, server, report, parent)
+            if overlay.loop_problem is not None:
+                raise LoopError(overlay.loop_problem)
             if overlay.introduction.is_accepted:
                 backoff_s = BACKOFF_S_MIN
             elif overlay.introduction.refusal is not None or not server.broker.config.is_testbed:
@@ -73,7 +73,7 @@ async def keep(server: Server, host: str, port: int, tls: ssl.SSLContext | None)
         backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
 
 
-async def _until_gone(wire: Wire, server: Server, report: LinkReport, parent: str) -> None:
+async def _wait_until_lost(wire: Wire, server: Server, report: LinkReport, parent: str) -> None:
     assert wire.gone is not None
     gone = asyncio.ensure_future(wire.gone.wait())
     try:

@@ -20,7 +20,7 @@ class _WebSocket:
         self._server = server
         self._transport = transport
         self._waiting: list[bytes] = []
-        self._unsent_bytes = 0  # what is waiting plus what is being sent
+        self._unsent_bytes = 0  # bytes that are waiting or being sent
         self._wake = asyncio.Event()
         self._is_closing = False
         self._sending: asyncio.Task[None] | None = None
@@ -96,7 +96,7 @@ class _HttpServer(web.Server):
         super().__init__(self._handle, access_log=None)
         self._server = server
         self._packet_bytes_max = packet_bytes_max
-        self._wires: dict[web.RequestHandler, _WebSocket] = {}  # by aiohttp's protocol object
+        self._wires: dict[web.RequestHandler, _WebSocket] = {}  # keyed by aiohttp's protocol object
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)

@@ -41,7 +41,7 @@ class Routes:
     def made_of(cls, routes: dict[int, list[int]]) -> "Routes":
         known = [routes.get(number, []) for number in range(max(routes, default=-1) + 1)]
         limits = np.cumsum([0, *map(len, known), 0])  # the last one is empty: for routes that the names do not have
-        return cls(np.array([it for to in known for it in to], dtype=np.int64), limits)
+        return cls(np.array([receiver for to in known for receiver in to], dtype=np.int64), limits)
 
     def of(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the receivers of each record begin, and how many there are."""

@@ -1,6 +1,6 @@
 """The scenario file: `load` turns it into an Experiment of frozen Scenarios, or raises one ScenarioError."""
 
-from brokerbed.broker.routing.registry import algorithm
+from brokerbed.broker.routing.registry import ALGORITHMS
 from brokerbed.scenario.errors import ScenarioError
 from brokerbed.scenario.format import Fault, Law, Link, Publisher, Service, Subscriber
 from brokerbed.scenario.loader import load, load_at, schema
@@ -8,6 +8,7 @@ from brokerbed.scenario.model import Churn, Experiment, Publications, Scenario, 
 from brokerbed.topics import is_wildcard, matches
 
 __all__ = [
-    "Churn", "Experiment", "Fault", "Law", "Link", "Publications", "Publisher", "Scenario", "ScenarioError", "Service",
-    "Subscriber", "Subscriptions", "algorithm", "class_topic", "is_wildcard", "load", "load_at", "matches", "schema",
+    "ALGORITHMS", "Churn", "Experiment", "Fault", "Law", "Link", "Publications", "Publisher", "Scenario",
+    "ScenarioError", "Service", "Subscriber", "Subscriptions", "class_topic", "is_wildcard", "load", "load_at",
+    "matches", "schema",
 ]  # fmt: skip

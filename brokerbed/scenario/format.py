@@ -4,15 +4,26 @@ What one mapping can say about itself is checked here; what needs the whole scen
 checked in resolve.py. A key given as null counts as absent, so that a sweep can take a key away.
 """
 
-from functools import lru_cache
-from typing import Annotated, Any, Literal, Self
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, TypeAdapter, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    create_model,
+    model_validator,
+)
 
-from brokerbed.broker.routing import registry
+from brokerbed.broker.routing.registry import ALGORITHMS, DEFAULT
 from brokerbed.scenario import topology
 from brokerbed.scenario.document import shown
-from brokerbed.scenario.part import NAME, NAME_CHARACTERS_MAX, FileName, Name, Part, no_truth, problem
+from brokerbed.scenario.faults.contract import FaultKind
+from brokerbed.scenario.faults.registry import FAULTS
+from brokerbed.scenario.part import NAME, NAME_CHARACTERS_MAX, BrokerPair, FileName, Name, Part, problem, reject_bool
 from brokerbed.scenario.units import (
     NS_PER_S,
     BandwidthBitPerS,
@@ -24,6 +35,7 @@ from brokerbed.scenario.units import (
     SizeBytes,
     parse_fraction,
 )
+from brokerbed.scenario.workload import WORKLOAD
 
 CLASSES_MAX = 1_000_000  # topics class/000000 ... class/999999
 COPIES_MAX = 100_000  # of all peers; each is a session of its own
@@ -32,14 +44,14 @@ PAYLOAD_BYTES_MAX = 268_000_000  # MQTT's largest packet is 268 435 455 bytes, h
 
 Count = Annotated[int, Field(strict=True, ge=1)]
 BrokerCount = Annotated[int, Field(strict=True, ge=1, le=topology.BROKERS_MAX)]
-Qos = Annotated[Literal[0, 1, 2], BeforeValidator(no_truth)]
+Qos = Annotated[Literal[0, 1, 2], BeforeValidator(reject_bool)]
 
 
 def _known_routing(value: Any) -> str:
     try:
-        return registry.algorithm(value).name
+        return ALGORITHMS[value].name
     except (KeyError, TypeError):
-        *others, last = registry.names()
+        *others, last = ALGORITHMS.all
         raise problem(f"must be {', '.join(others)} or {last}, not {shown(value)}") from None
 
 
@@ -227,63 +239,69 @@ class Subscriber(Peer):
     session_service: Law | None = None
 
 
-def _link_or_any(value: Any) -> Any:
-    if value == "any":
-        return value
-    return _broker_pair(value, " or any")
-
-
-def _broker_pair(value: Any, otherwise: str = "") -> tuple[str, str]:
-    if not isinstance(value, list | tuple) or len(value) != 2 or not all(isinstance(name, str | int) for name in value):
-        raise problem(f"must name the two ends of a link, like [b1, b3]{otherwise}, not {shown(value)}")
-    return str(value[0]), str(value[1])
-
-
-_PAIR_SCHEMA = {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}
-BrokerPair = Annotated[tuple[str, str], BeforeValidator(_broker_pair), WithJsonSchema(_PAIR_SCHEMA)]
-Cut = Annotated[
-    tuple[str, str] | Literal["any"],
-    BeforeValidator(_link_or_any),
-    WithJsonSchema({"anyOf": [_PAIR_SCHEMA, {"const": "any"}]}),
-]
-
-FAULT_VERBS = ("crash", "cut", "disconnect", "pause")
-
-
 class Fault(Part):
     """One fault at a time `at`, or a nemesis that strikes `every` so often."""
 
     example = "{at: 120s, crash: b3, for: 20s}"
     at: DurationOrZeroNs | None = None
     every: Law | None = None
-    crash: Name | None = None
-    cut: Cut | None = None
-    way: Annotated[str, Field(strict=True)] | None = None
-    disconnect: Name | None = None
-    pause: Name | None = None
-    for_: Annotated[Law, BeforeValidator(_fixed_or_law), Field(alias="for")]
+    if TYPE_CHECKING:
+        for_: Law  # fault_model adds this key behind those of the kinds, so that errors come in this order
 
     @model_validator(mode="after")
-    def _one_time_one_verb(self) -> Self:
+    def _one_time_one_kind(self) -> Self:
         if (self.at is None) == (self.every is None):
             raise problem("a fault strikes either at a time (at: 120s) or again and again (every: {mean: 60s})")
-        if sum(getattr(self, verb) is not None for verb in FAULT_VERBS) != 1:
-            raise problem(f"a fault does exactly one of {', '.join(FAULT_VERBS)}")
-        if self.way is not None and not isinstance(self.cut, tuple):
-            raise problem("way goes with the cut of a named link only", "way")
-        if self.way is not None and self.way not in (">".join(ends) for ends in _both_ways(self.cut)):
-            one, other = (">".join(ends) for ends in _both_ways(self.cut))
-            raise problem(f"must be {one} or {other}, not {shown(self.way)}", "way")
+        if sum(getattr(self, kind.name) is not None for kind in FAULTS.all.values()) != 1:
+            raise problem(f"a fault does exactly one of {', '.join(FAULTS.all)}")
+        for kind in FAULTS.all.values():
+            options = self._options_of(kind)
+            if options and kind.check_options is not None:
+                kind.check_options(getattr(self, kind.name), **options)
         return self
 
     @property
-    def verb(self) -> str:
-        return next(verb for verb in FAULT_VERBS if getattr(self, verb) is not None)
+    def kind(self) -> FaultKind:
+        return next(kind for kind in FAULTS.all.values() if getattr(self, kind.name) is not None)
+
+    @property
+    def target(self) -> Any:
+        """As the file names it: a broker, the ends of a link, a peer, or `any`."""
+        return getattr(self, self.kind.name)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The further keys of its kind that are given."""
+        return self._options_of(self.kind)
+
+    def _options_of(self, kind: FaultKind) -> dict[str, Any]:
+        return {key: value for key in kind.options if (value := getattr(self, key)) is not None}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Its class is made by fault_model in every process, so pickle cannot find it by name."""
+        return _unpickled_fault, (self.__getstate__(),)
 
 
-def _both_ways(pair: object) -> tuple[tuple[str, str], tuple[str, str]]:
-    assert isinstance(pair, tuple)
-    return (pair[0], pair[1]), (pair[1], pair[0])
+@cache
+def fault_model() -> type[Fault]:
+    """A fault with the keys of all kinds that are registered. These are known when the first scenario is read."""
+    fields: dict[str, Any] = {}
+    for kind in FAULTS.all.values():
+        for key, annotation in {kind.name: kind.target.annotation, **kind.options}.items():
+            fields[key] = (annotation | None, None)
+    fields["for_"] = (Annotated[Law, BeforeValidator(_fixed_or_law), Field(alias="for")], ...)
+    return create_model("Fault", __base__=Fault, __doc__=Fault.__doc__, **fields)
+
+
+def _unpickled_fault(state: dict[Any, Any]) -> Fault:
+    model = fault_model()
+    fault = model.__new__(model)
+    fault.__setstate__(state)
+    return fault
+
+
+def _fault(value: Any, _: ValidatorFunctionWrapHandler) -> Fault:
+    return fault_model().model_validate(value)
 
 
 class Limits(Part):
@@ -317,8 +335,9 @@ class Tolerance(Part):
     delivery: Fraction | None = None
 
     def of(self, metric: str) -> float:
-        its: float | None = getattr(self, metric.partition(".")[0], None)
-        return self.default if its is None else its
+        family = metric.partition(".")[0]
+        specific: float | None = getattr(self, family) if family in Tolerance.model_fields else None
+        return self.default if specific is None else specific
 
 
 _TOLERANCE = {"anyOf": [TypeAdapter(Fraction).json_schema(), Tolerance.model_json_schema()]}
@@ -332,12 +351,12 @@ class ScenarioFile(Part):
     """One point of an experiment: the file without its sweep."""
 
     example = "{scenario: 1, name: ..., clock: ..., topology: ...}"
-    scenario: Annotated[Literal[1], BeforeValidator(no_truth)]
+    scenario: Annotated[Literal[1], BeforeValidator(reject_bool)]
     name: FileName
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 1
     clock: Clock
     topology: Topology
-    routing: Routing = registry.DEFAULT
+    routing: Routing = DEFAULT
     refresh: DurationNs | None = None
     classes: Annotated[int, Field(strict=True, ge=1, le=CLASSES_MAX)] = 1
     subscriptions: Subscriptions = Subscriptions()
@@ -346,10 +365,26 @@ class ScenarioFile(Part):
     publishers: tuple[Publisher, ...] = ()
     subscribers: tuple[Subscriber, ...] = ()
     copies: Annotated[int, Field(strict=True, ge=1, le=COPIES_MAX)] = 1
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[Annotated[Fault, WrapValidator(_fault)], ...] = ()
     payload: Annotated[int, Field(strict=True, ge=0, le=PAYLOAD_BYTES_MAX)] = 64
     peers: Literal["stock", "light"] = "stock"
     limits: Limits = Limits()
     durability: Literal["memory", "process", "disk"] = "process"
     links: tuple[Link, ...] = ()
     tolerance: Annotated[Tolerance, BeforeValidator(_one_for_all), WithJsonSchema(_TOLERANCE)] = Tolerance()
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The sections of the workload that are given, beside those which are fields here."""
+        names = [part.name for part in WORKLOAD.all.values() if part.section is not None]
+        return {name: section for name in names if (section := getattr(self, name)) is not None}
+
+
+@cache
+def scenario_model() -> type[ScenarioFile]:
+    """A file with the keys of all parts of workloads that are registered."""
+    sections = {part.name: part.section for part in WORKLOAD.all.values() if part.section is not None}
+    if not sections:
+        return ScenarioFile
+    fields: dict[str, Any] = {name: (section | None, None) for name, section in sections.items()}
+    return create_model("ScenarioFile", __base__=ScenarioFile, __doc__=ScenarioFile.__doc__, **fields)

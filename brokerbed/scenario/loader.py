@@ -8,16 +8,15 @@ from typing import Any, NoReturn, get_origin
 
 from pydantic import ValidationError
 
-from brokerbed.broker.routing import registry
+from brokerbed.broker.routing.registry import ALGORITHMS
 from brokerbed.scenario.document import NESTING_MAX, Node, Plain, read_document, shown
 from brokerbed.scenario.errors import Problem, ScenarioError
-from brokerbed.scenario.format import ScenarioFile
+from brokerbed.scenario.format import fault_model, scenario_model
 from brokerbed.scenario.model import Experiment, Scenario
 from brokerbed.scenario.resolve import resolve
 
 SWEEP_POINTS_MAX = 20_000  # each is a run of its own
 NOT_SWEPT = ("scenario", "name", "sweep")  # what makes the points one experiment
-LISTS = frozenset(key for key, field in ScenarioFile.model_fields.items() if get_origin(field.annotation) is tuple)
 ENTRIES_SHOWN_MAX = 8  # of a list, in an error message
 
 Assignment = dict[str, Node]  # dotted path -> value, for one point of a sweep
@@ -45,29 +44,31 @@ def load_at(path: Path, points: Iterable[Mapping[str, str | float | None]]) -> l
     document = read_document(path)
     assert isinstance(document.value, dict)
     base = Node({key: node for key, node in document.value.items() if key != "sweep"}, document.line)
-    found = []
+    scenarios = []
     for at in points:
         assignment = {dotted: Node(value, document.line) for dotted, value in at.items()}
-        found.append(_scenario(str(path), _assigned(str(path), base, assignment), at))
-    return found
+        scenarios.append(_scenario(str(path), _assigned(str(path), base, assignment), at))
+    return scenarios
 
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of a scenario file, for editors."""
-    described = ScenarioFile.model_json_schema(by_alias=True)
-    described["properties"]["routing"]["enum"] = registry.names()
+    document = scenario_model().model_json_schema(by_alias=True)
+    document["properties"]["routing"]["enum"] = list(ALGORITHMS.all)
     point = {"type": "object", "minProperties": 1}
-    described["properties"]["sweep"] = {
+    document["properties"]["sweep"] = {
         "description": "dotted keys and the values they take: every combination, or a list of points",
         "anyOf": [
             {**point, "additionalProperties": {"type": "array", "minItems": 1}},
             {"type": "array", "minItems": 1, "items": point},
         ],
     }
-    fault, law = described["$defs"]["Fault"]["properties"], described["$defs"]["Law"]
-    fault["for"] = {"anyOf": [{"$ref": "#/$defs/Law"}, law["properties"]["mean"]]}  # a plain duration is fixed
-    described["title"] = "brokerbed scenario, version 1"
-    return described
+    fault, law = fault_model().model_json_schema(by_alias=True), document["$defs"]["Law"]
+    document["$defs"]["Fault"] = {key: value for key, value in fault.items() if key != "$defs"}
+    fixed_or_law = [{"$ref": "#/$defs/Law"}, law["properties"]["mean"]]  # a plain duration is fixed
+    fault["properties"]["for"] = {"anyOf": fixed_or_law}
+    document["title"] = "brokerbed scenario, version 1"
+    return document
 
 
 def _fail(file: str, line: int, key: str, message: str) -> NoReturn:
@@ -106,13 +107,18 @@ def _assigned(file: str, base: Node, assignment: Assignment) -> Node:
         path = dotted.split(".")
         if path[0] in NOT_SWEPT or len(path) > NESTING_MAX:
             _fail(file, value.line, f"sweep.{shown(dotted)}", "this key cannot be swept")
-        if path[0] in LISTS and len(path) > 1 and base.child(path[0]) is None:
+        if len(path) > 1 and _is_list(path[0]) and base.child(path[0]) is None:
             _fail(file, value.line, f"sweep.{shown(dotted)}", f"there are no {path[0]} in this file")
         replaced = _replaced(root, path, value)
         if isinstance(replaced, str):
             _fail(file, value.line, f"sweep.{shown(dotted)}", replaced)
         root = replaced
     return root
+
+
+def _is_list(key: str) -> bool:
+    field = scenario_model().model_fields.get(key)
+    return field is not None and get_origin(field.annotation) is tuple
 
 
 def _replaced(node: Node | None, path: list[str], value: Node) -> Node | str:
@@ -150,7 +156,7 @@ def _entries(nodes: list[Node]) -> str:
 
 def _scenario(file: str, document: Node, at: Mapping[str, Plain]) -> Scenario:
     try:
-        written = ScenarioFile.model_validate(document.plain())
+        written = scenario_model().model_validate(document.plain())
     except ValidationError as error:
         raise ScenarioError(file, [_problem(document, details) for details in error.errors()]) from None
     problems: list[Problem] = []
@@ -186,8 +192,8 @@ def _problem(document: Node, details: Any) -> Problem:
         path.append("tree")
     message = _MESSAGES.get(details["type"]) or details["msg"].replace("Input should be", "must be")
     if details["type"] not in ("scenario", "quantity", "missing", "union_tag_not_found"):
-        given = document.find(path)  # of a topology with a wrong `tree`, pydantic has the whole topology to show
-        message = f"{message}, not {shown(given.plain() if given else details['input'])}"
+        node = document.find(path)  # of a topology with a wrong `tree`, pydantic has the whole topology to show
+        message = f"{message}, not {shown(node.plain() if node else details['input'])}"
     if details["type"] == "missing" and len(path) == 1:
         message = _REQUIRED.get(str(path[0]), message)
     return _placed(document, tuple(path), message)

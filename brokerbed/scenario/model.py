@@ -6,9 +6,9 @@ built, and rates that were spread evenly or given one by one are known per broke
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from brokerbed.broker.routing import registry
+from brokerbed.broker.routing.registry import ALGORITHMS
 from brokerbed.broker.routing.strategy import Algorithm
 from brokerbed.scenario.document import Plain
 from brokerbed.scenario.format import (
@@ -24,6 +24,7 @@ from brokerbed.scenario.format import (
     Tolerance,
 )
 from brokerbed.scenario.topology import Tree
+from brokerbed.scenario.workload import WORKLOAD
 from brokerbed.topics import is_wildcard, matches
 
 P = TypeVar("P", Publisher, Subscriber)
@@ -90,11 +91,12 @@ class Scenario:
     durability: str
     links: tuple[Link, ...]
     tolerance: Tolerance
+    parts: Mapping[str, Any]  # of the workload, beside those above: the sections that are given, by key
 
     @property
     def algorithm(self) -> Algorithm:
         """The record of the routing algorithm, which says what it stores and sends."""
-        return registry.algorithm(self.routing)
+        return ALGORITHMS[self.routing]
 
     def pairs(self) -> list[tuple[Publisher, Subscriber]]:
         """Publishers and those who subscribe to them, in the order of the file."""
@@ -104,6 +106,16 @@ class Scenario:
             for subscriber in self.subscribers
             if matches(subscriber.topic, publisher.topic)
         ]
+
+    @property
+    def topics_of_parts(self) -> list[str]:
+        """What the other parts of the workload publish to."""
+        return [topic for name, section in self.parts.items() for topic in WORKLOAD[name].topics(section)]
+
+    @property
+    def filters_of_parts(self) -> list[str]:
+        """What the other parts of the workload subscribe to."""
+        return [topic for name, section in self.parts.items() for topic in WORKLOAD[name].filters(section)]
 
     def copy_of(self, peer: P, copy: int) -> P:
         """Copy number `copy` of a peer: an id and a topic of its own, which no other copy's filters match."""
@@ -118,9 +130,9 @@ class Scenario:
             return range(self.classes)
         number = topic_filter.rpartition("/")[2]
         if number.isascii() and number.isdigit() and len(number) <= len(str(CLASSES_MAX)):
-            one = int(number)
-            if one < self.classes and matches(topic_filter, class_topic(one)):
-                return range(one, one + 1)
+            class_number = int(number)
+            if class_number < self.classes and matches(topic_filter, class_topic(class_number)):
+                return range(class_number, class_number + 1)
         return range(0)
 
 

@@ -52,7 +52,7 @@ def _name(pattern: re.Pattern[str], allowed: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def no_truth(value: Any) -> Any:
+def reject_bool(value: Any) -> Any:
     """To Python True is 1; to a user `qos: true` is a mistake."""
     return shown(value) if isinstance(value, bool) else value
 
@@ -61,3 +61,13 @@ Name = Annotated[str, _name(NAME, "- and _"), WithJsonSchema({"type": "string", 
 FileName = Annotated[
     str, _name(_FILE_NAME, "- _ and ."), WithJsonSchema({"type": "string", "pattern": f"^{_FILE_NAME.pattern}$"})
 ]
+
+
+def broker_pair(value: Any, otherwise: str = "") -> tuple[str, str]:
+    if not isinstance(value, list | tuple) or len(value) != 2 or not all(isinstance(name, str | int) for name in value):
+        raise problem(f"must name the two ends of a link, like [b1, b3]{otherwise}, not {shown(value)}")
+    return str(value[0]), str(value[1])
+
+
+BROKER_PAIR_SCHEMA = {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}
+BrokerPair = Annotated[tuple[str, str], BeforeValidator(broker_pair), WithJsonSchema(BROKER_PAIR_SCHEMA)]

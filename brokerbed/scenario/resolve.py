@@ -1,19 +1,19 @@
 """From the file as written to a Scenario: build the tree, spread the rates, check what needs the whole scenario."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from brokerbed.log.record import CLIENTS
 from brokerbed.scenario import format as written
+from brokerbed.scenario.checks import Path, Report, broker_exists, link_exists
 from brokerbed.scenario.document import Plain, shown
 from brokerbed.scenario.model import Cell, Churn, Publications, Scenario, Subscriptions
 from brokerbed.scenario.topology import TopologyError, Tree
 from brokerbed.scenario.units import NS_PER_S
+from brokerbed.scenario.workload import WORKLOAD
 from brokerbed.topics import filter_problem, topic_problem
 
 E = TypeVar("E", written.SubscriptionsAt, written.PublicationsAt)
-Path = tuple[str | int, ...]
-Report = Callable[[Path, str], None]  # takes note of a problem at a place in the file
 
 
 def resolve(file: written.ScenarioFile, at: Mapping[str, Plain], report: Report) -> Scenario | None:
@@ -40,11 +40,13 @@ def resolve(file: written.ScenarioFile, at: Mapping[str, Plain], report: Report)
         subscriptions=_subscriptions(file, tree, count), publications=_publications(file, tree, count),
         service=file.service, publishers=file.publishers, subscribers=file.subscribers, copies=file.copies,
         faults=file.faults, payload_bytes=file.payload, peers=file.peers, limits=file.limits,
-        durability=file.durability, links=file.links, tolerance=file.tolerance,
+        durability=file.durability, links=file.links, tolerance=file.tolerance, parts=file.parts,
     )  # fmt: skip
     _check_peers(scenario, count)
     _check_faults(scenario, count)
     _check_links(scenario, count)
+    for name, section in scenario.parts.items():
+        WORKLOAD[name].check(section, scenario, (name,), count)
     return None if problems else scenario
 
 
@@ -74,7 +76,7 @@ def _cells(entries: Iterable[E], key: str, classes: int, tree: Tree, report: Rep
     cells: dict[Cell, E] = {}
     for position, entry in enumerate(entries):
         path: Path = (key, "at", position)
-        if not _broker_exists(entry.broker, (*path, "broker"), tree, report):
+        if not broker_exists(entry.broker, (*path, "broker"), tree, report):
             continue
         if entry.class_ >= classes:
             report((*path, "class"), f"there is no class {entry.class_}; classes are 0 to {classes - 1}")
@@ -94,7 +96,7 @@ def _check_peers(scenario: Scenario, report: Report) -> None:
             if peer.id in seen:
                 report((*path, "id"), f"the id {peer.id} was given before")
             seen.add(peer.id)
-            _broker_exists(peer.broker, (*path, "broker"), scenario.tree, report)
+            broker_exists(peer.broker, (*path, "broker"), scenario.tree, report)
             check = topic_problem if key == "publishers" else filter_problem
             if trouble := check(peer.topic):
                 report((*path, "topic"), f"{trouble}; not {shown(peer.topic)}")
@@ -106,47 +108,18 @@ def _check_peers(scenario: Scenario, report: Report) -> None:
 
 def _check_faults(scenario: Scenario, report: Report) -> None:
     end_ns = scenario.clock.warmup + scenario.clock.measure
-    peers = {peer.id for peer in (*scenario.publishers, *scenario.subscribers)}
     for position, fault in enumerate(scenario.faults):
         path: Path = ("faults", position)
         if fault.at is not None and fault.at >= end_ns:
             report((*path, "at"), f"is after the end of the run (warmup + measure = {end_ns / NS_PER_S:g}s)")
-        for verb in ("crash", "pause"):
-            broker = getattr(fault, verb)
-            if broker not in (None, "any"):
-                _broker_exists(broker, (*path, verb), scenario.tree, report)
-        if isinstance(fault.cut, tuple):
-            _link_exists(fault.cut, (*path, "cut"), scenario.tree, report)
-        elif fault.cut == "any" and len(scenario.tree) == 1:
-            report((*path, "cut"), "there is no link to cut; the tree has one broker")
-        if fault.disconnect == "any" and not peers:
-            report((*path, "disconnect"), "there are no publishers or subscribers to disconnect")
-        elif fault.disconnect not in (None, "any", *peers):
-            report((*path, "disconnect"), f"there is no publisher or subscriber {fault.disconnect}")
+        kind = fault.kind
+        kind.target.check(kind.name, fault.target, scenario, (*path, kind.name), report)
 
 
 def _check_links(scenario: Scenario, report: Report) -> None:
     seen: set[frozenset[str]] = set()
     for position, link in enumerate(scenario.links):
         path: Path = ("links", position, "between")
-        if _link_exists(link.between, path, scenario.tree, report) and frozenset(link.between) in seen:
+        if link_exists(link.between, path, scenario.tree, report) and frozenset(link.between) in seen:
             report(path, f"the link between {link.between[0]} and {link.between[1]} was given before")
         seen.add(frozenset(link.between))
-
-
-def _broker_exists(broker: str, path: Path, tree: Tree, report: Report) -> bool:
-    if broker in tree.index:
-        return True
-    names = tree.names
-    known = ", ".join(names) if len(names) <= 8 else f"{names[0]}, {names[1]} ... {names[-1]}"
-    report(path, f"there is no broker {shown(broker)}; brokers are {known}")
-    return False
-
-
-def _link_exists(ends: tuple[str, str], path: Path, tree: Tree, report: Report) -> bool:
-    if not all(_broker_exists(end, path, tree, report) for end in ends):
-        return False
-    if not tree.are_neighbours(*ends):
-        report(path, f"there is no link between {ends[0]} and {ends[1]}; neither is the parent of the other")
-        return False
-    return True

@@ -127,7 +127,7 @@ Fraction = Annotated[
 
 
 def duration_text(seconds: float) -> str:
-    """As people say it, rounded."""
+    """A rounded value for people."""
     if seconds < 100:
         return f"{max(1.0, seconds):.0f} s"
     if seconds < 600:
@@ -136,7 +136,7 @@ def duration_text(seconds: float) -> str:
 
 
 def size_text(bytes_: float) -> str:
-    """As people say it, rounded."""
+    """A rounded value for people."""
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if bytes_ >= factor:
             return f"{bytes_ / factor:.1f} {unit}"

@@ -26,7 +26,7 @@ def test_dashboard_gets_every_reading(broker_network, routing):
     dashboard = command("mosquitto_sub", network.address("office"), "dashboard", "-c", "-t", "plant/#")
     sensor = command("mosquitto_pub", network.address("gate"), "sensor", "-t", "plant/boiler", "-l")
 
-    subprocess.run([*dashboard, "-E"], check=True, timeout=30)  # -E: subscribes and leaves; -c: its session stays
+    subprocess.run([*dashboard, "-E"], check=True, timeout=30)  # -E: subscribes and exits; -c: keeps its session
     network.wait_until_calm()  # now all brokers know of the subscription
 
     with (  # -W: the dashboard ends after 60 s at the latest, and so does this test
@@ -44,13 +44,13 @@ def test_dashboard_gets_every_reading(broker_network, routing):
         network.cut("office", "cloud")
         network.crash("cloud")  # kill -9
         publish(*READINGS[100:200])
-        while network.under_way("site") < 100:  # they wait at site, which has acknowledged them ...
+        while network.under_way("site") < 100:  # the readings wait at site, which has acknowledged them ...
             time.sleep(0.05)
-        network.crash("site")  # ... and is killed, too
+        network.crash("site")  # ... and is killed as well
         publish(*READINGS[200:])
         network.restart("cloud")
         network.restart("site")
-        network.disconnect("office", "dashboard")  # its connection is reset; mosquitto_sub comes back by itself
+        network.disconnect("office", "dashboard")  # resets its connection; mosquitto_sub reconnects by itself
         network.repair("office", "cloud")
 
         publish("end")

@@ -1,4 +1,4 @@
-"""What the image of the docker ground is built on: a given image, Python's own, or one that debootstrap makes here."""
+"""The base of the docker ground's image: one that the user names, the official Python image, or one by debootstrap."""
 
 import hashlib
 import json
@@ -17,20 +17,20 @@ import docker
 from docker.models.images import Image
 from requests.exceptions import RequestException
 
-from brokerbed.orchestrator.grounds.base import GroundError, Tell
+from brokerbed.orchestrator.grounds.base import GroundError, Notify
 
 GIVEN = "BROKERBED_BASE_IMAGE"
 ORDINARY = "python:3.12-slim-bookworm"
 PYTHON_MIN = (3, 11)
-REGISTRY_S_MAX = 5  # for a registry to say whether it has an image
-MAKING_S_MAX = 1800  # for debootstrap, over a slow connection
-ENDING_S_MAX = 20  # for debootstrap to unmount what it has mounted
+REGISTRY_S_MAX = 5  # how long a registry may take to answer
+MAKING_S_MAX = 1800  # how long debootstrap may take over a slow connection
+ENDING_S_MAX = 20  # how long debootstrap may take to unmount its file systems
 PACKAGES = ("python3", "iptables", "iproute2")
 EMPTIED = (
     "dev", "proc", "run", "sys", "tmp", "usr/share/doc", "usr/share/info", "usr/share/lintian", "usr/share/locale",
     "usr/share/man", "var/cache/apt", "var/lib/apt/lists", "var/log",
 )  # fmt: skip
-LEFT_OUT = "__pycache__"  # what is used is compiled when the image is built
+LEFT_OUT = "__pycache__"  # modules are compiled when the image is built
 RECIPE = hashlib.sha256(json.dumps([PACKAGES, EMPTIED, LEFT_OUT]).encode()).hexdigest()[:12]
 MADE = f"brokerbed-base:{RECIPE}"
 ADVICE = (
@@ -39,14 +39,14 @@ ADVICE = (
 )
 QUESTION = """
 import json, platform, shutil, sys
-has_tools = all(shutil.which(it) for it in ("iptables", "tc"))
+has_tools = all(shutil.which(tool) for tool in ("iptables", "tc"))
 print(json.dumps([sys.version_info[:2], platform.libc_ver(), platform.machine(), has_tools]))
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
-    """What decides which Python packages fit, and whether the build has to install anything."""
+class BaseProperties:
+    """The properties of a base that decide which Python packages fit, and whether the build must install tools."""
 
     python: tuple[int, int]
     glibc: tuple[int, int]
@@ -61,15 +61,15 @@ def image_of(client: docker.DockerClient, name: str) -> Image | None:
         return None
 
 
-def here(client: docker.DockerClient) -> str | None:
-    """The name of the base that is on this machine already; no network is asked."""
+def local_base(client: docker.DockerClient) -> str | None:
+    """The name of a base that is on this machine already; this uses no network."""
     given = os.environ.get(GIVEN)
     names = [given] if given else [ORDINARY, MADE]
     return next((name for name in names if image_of(client, name)), None)
 
 
-def pullable(client: docker.DockerClient) -> str | None:
-    """The name of the base, if a registry has it and says so soon."""
+def pullable_base(client: docker.DockerClient) -> str | None:
+    """The name of a base that a registry has, if it answers soon."""
     name = os.environ.get(GIVEN) or ORDINARY
     usual_s, client.api.timeout = client.api.timeout, REGISTRY_S_MAX
     try:
@@ -81,8 +81,8 @@ def pullable(client: docker.DockerClient) -> str | None:
     return name
 
 
-def hindrance() -> str | None:
-    """Why debootstrap cannot make a base here."""
+def debootstrap_problem() -> str | None:
+    """The reason why debootstrap cannot make a base here, or None."""
     if _debootstrap() is None:
         return "debootstrap is not installed"
     if os.geteuid() != 0:
@@ -90,41 +90,41 @@ def hindrance() -> str | None:
     return None
 
 
-def ensure(client: docker.DockerClient, tell: Tell) -> str:
-    """The name of the base, which is on this machine then."""
-    if found := here(client):
-        return found
-    if name := pullable(client):
-        tell(f"pulling {name} ...")
+def ensure(client: docker.DockerClient, notify: Notify) -> str:
+    """Fetches or makes the base if necessary, and returns its name."""
+    if name := local_base(client):
+        return name
+    if name := pullable_base(client):
+        notify(f"pulling {name} ...")
         try:
             client.images.pull(name)
         except (docker.errors.DockerException, RequestException) as error:
-            tell(f"{name} cannot be pulled ({error})")
+            notify(f"{name} cannot be pulled ({error})")
         else:
             return name
     if given := os.environ.get(GIVEN):
         raise GroundError(f"{GIVEN} is {given}, which is neither here nor can it be pulled", is_missing=True)
-    if why := hindrance():
+    if why := debootstrap_problem():
         text = f"there is no base for the image: {ORDINARY} is neither here nor can it be pulled, and {why}; {ADVICE}"
         raise GroundError(text, is_missing=True)
-    tell("making a base image with debootstrap (once, a minute or more) ...")
+    notify("making a base image with debootstrap (once, a minute or more) ...")
     _make(client)
     return MADE
 
 
-def look_inside(client: docker.DockerClient, name: str) -> Inside:
+def inspect_base(client: docker.DockerClient, name: str) -> BaseProperties:
     try:
-        said = client.containers.run(
+        output = client.containers.run(
             name, ["-c", QUESTION], entrypoint="python3", network_mode="none", remove=True, labels={"brokerbed": "1"}
         )
-        python, (libc, glibc), machine, has_tools = json.loads(said)
+        python, (libc, glibc), machine, has_tools = json.loads(output)
     except (docker.errors.ContainerError, docker.errors.APIError, ValueError):
         raise GroundError(f"python3 does not run in the base image {name}; {ADVICE}", is_missing=True) from None
     if tuple(python) < PYTHON_MIN or libc != "glibc":
         text = f"the base image {name} has Python {'.'.join(map(str, python))} and {libc or 'no glibc'}; {ADVICE}"
         raise GroundError(text, is_missing=True)
     major, minor = map(int, glibc.split(".")[:2])
-    return Inside((python[0], python[1]), (major, minor), machine, has_tools)
+    return BaseProperties((python[0], python[1]), (major, minor), machine, has_tools)
 
 
 def _make(client: docker.DockerClient) -> None:
@@ -136,9 +136,9 @@ def _make(client: docker.DockerClient) -> None:
         with tarfile.open(tar, "w") as file:
             file.add(folder / "root", ".", filter=_cleaned)
         repository, tag = MADE.split(":")
-        said = client.api.import_image_from_file(str(tar), repository, tag, changes=["LABEL brokerbed=1"])
+        answer = client.api.import_image_from_file(str(tar), repository, tag, changes=["LABEL brokerbed=1"])
     if image_of(client, MADE) is None:
-        raise GroundError(f"the engine did not take the base image: {_last(said)}", is_missing=True)
+        raise GroundError(f"the engine did not take the base image: {_last(answer)}", is_missing=True)
 
 
 def _run_debootstrap(root: Path, log: Path) -> None:
@@ -161,8 +161,8 @@ def _run_debootstrap(root: Path, log: Path) -> None:
         finally:
             _end(process)
     if code != 0:
-        said = _last(log.read_text(encoding="utf-8", errors="replace")) if code else "it takes too long"
-        raise GroundError(f"debootstrap could not make a base image: {said}", is_missing=True)
+        reason = _last(log.read_text(encoding="utf-8", errors="replace")) if code else "it takes too long"
+        raise GroundError(f"debootstrap could not make a base image: {reason}", is_missing=True)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -177,7 +177,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _unmounted(folder: Path) -> Iterator[None]:
-    """However debootstrap ends, the folder can be removed without harm to the machine's /proc and /sys."""
+    """Unmounts what debootstrap left mounted, so that removing the folder cannot harm /proc and /sys."""
     try:
         yield
     finally:
@@ -188,15 +188,15 @@ def _unmounted(folder: Path) -> Iterator[None]:
 
 
 def package_site() -> tuple[str, str]:
-    """Where this machine's own packages come from, and the release: as apt is configured."""
+    """The mirror and the release of this machine's own packages, from the configuration of apt."""
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE) $(COMPONENT)", "Created-By: Packages"],
             capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip
     except (OSError, subprocess.CalledProcessError):
-        said = ""
-    for line in said.splitlines():
+        output = ""
+    for line in output.splitlines():
         site, release, component = line.split()
         if component == "main" and "-" not in release and "/" not in release and not site.startswith("mirror"):
             return site, release

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from brokerbed.orchestrator.grounds.attached import HEADER_BYTES, STDOUT, raw_socket
+from brokerbed.orchestrator.grounds.attached_container import HEADER_BYTES, STDOUT, raw_socket
 
 ASKED = 20  # times; the best of them counts
 ANSWER_S_MAX = 20.0  # a container of a busy machine takes a while to start a program
@@ -49,22 +49,24 @@ class Clocks:
             name: {
                 "start": self.offsets_ns(name)[0],
                 "end": self.offsets_ns(name)[1],
-                "uncertainty": max(it[name].uncertainty_ns for it in (self.at_start, self.at_end) if name in it),
+                "uncertainty": max(
+                    offsets[name].uncertainty_ns for offsets in (self.at_start, self.at_end) if name in offsets
+                ),
             }
             for name in self.at_start
         }
 
     def warnings(self) -> Iterable[str]:
-        told: Mapping[str, Any] = self.as_json()
-        if not told:
+        offsets_by_broker: Mapping[str, Any] = self.as_json()
+        if not offsets_by_broker:
             return
-        unsure = max(told, key=lambda name: told[name]["uncertainty"])
-        if told[unsure]["uncertainty"] > UNCERTAINTY_NS_MAX:
+        unsure = max(offsets_by_broker, key=lambda name: offsets_by_broker[name]["uncertainty"])
+        if offsets_by_broker[unsure]["uncertainty"] > UNCERTAINTY_NS_MAX:
             yield (
                 f"the clock of broker {unsure}'s machine is known only to within"
-                f" {told[unsure]['uncertainty'] / 1e6:.1f} ms, and so are delays between machines"
+                f" {offsets_by_broker[unsure]['uncertainty'] / 1e6:.1f} ms, and so are delays between machines"
             )
-        drift = {name: abs(it["end"] - it["start"]) for name, it in told.items()}
+        drift = {name: abs(offsets["end"] - offsets["start"]) for name, offsets in offsets_by_broker.items()}
         worst = max(drift, key=lambda name: drift[name])
         if drift[worst] > DRIFT_NS_MAX:
             yield (

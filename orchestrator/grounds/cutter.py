@@ -6,8 +6,8 @@ a TCP that hears this keeps its connection and goes on trying at short intervals
 wait twice as long each time, so that a repaired link would stay dead for many seconds.
 
 `repair` removes the rules, and `settle ADDRESS PORT`, in the parent's network, only waits: both return when the
-connections of the link carry data again, as far as this end has something to send. It says whether a connection to
-ADDRESS can be made afterwards, which takes both ways.
+connections of the link carry data again, as far as this end has something to send. Finally it prints whether a
+connection to ADDRESS can be made, which requires both directions.
 """
 
 import socket
@@ -20,10 +20,10 @@ from pathlib import Path
 RULES = {"up": ("OUTPUT", "-d", "--dport"), "down": ("INPUT", "-s", "--sport")}
 REJECT = ("-j", "REJECT", "--reject-with", "icmp-host-unreachable")
 CONNECT_S_MAX = 0.3
-SETTLE_S_MAX = 5.0  # a TCP that was told that its packets are rejected tries again within two seconds
+SETTLE_S_MAX = 5.0  # a TCP that knows that its packets are rejected retries within two seconds
 SETTLE_POLL_S = 0.02
 ESTABLISHED = "01"
-Sockets = dict[str, tuple[int, int]]  # by their number: bytes that the other end has not acknowledged, retransmissions
+Sockets = dict[str, tuple[int, int]]  # by inode: unacknowledged bytes, retransmissions
 
 
 def main(verb: str, address: str, port: str, *ways: str) -> int:
@@ -45,29 +45,29 @@ def main(verb: str, address: str, port: str, *ways: str) -> int:
 
 
 def sockets_to(address: str, port: int, table: str) -> Sockets:
-    """The connections with this address, and this port at one of the ends, in the kernel's table."""
-    host = socket.inet_aton(address)[::-1].hex().upper()  # as a little-endian machine prints it
-    found: Sockets = {}
+    """The connections to this address with this port at one end, from the table of the kernel."""
+    host = socket.inet_aton(address)[::-1].hex().upper()  # the format of little-endian machines
+    sockets: Sockets = {}
     for line in table.splitlines()[1:]:
         fields = line.split()
         local_port, (remote, remote_port) = fields[1].split(":")[1], fields[2].split(":")
         if remote == host and fields[3] == ESTABLISHED and f"{port:04X}" in (local_port, remote_port):
-            found[fields[9]] = int(fields[4].split(":")[0], 16), int(fields[6], 16)
-    return found
+            sockets[fields[9]] = int(fields[4].split(":")[0], 16), int(fields[6], 16)
+    return sockets
 
 
 def wait_until_moving(look: Callable[[], Sockets]) -> bool:
-    """Until each socket has nothing to send, or what it sends is acknowledged; whether that was so in time."""
+    """Waits until each socket has nothing to send or its data is acknowledged. False if that took too long."""
     end_s, before = time.monotonic() + SETTLE_S_MAX, look()
-    waiting = {it for it, (unacknowledged, _) in before.items() if unacknowledged}
+    waiting = {connection for connection, (unacknowledged, _) in before.items() if unacknowledged}
     while waiting and time.monotonic() < end_s:
         time.sleep(SETTLE_POLL_S)
         now = look()
-        for it in sorted(waiting):
-            unacknowledged, retransmissions = now.get(it, (0, 0))
-            if unacknowledged == 0 or (unacknowledged < before[it][0] and retransmissions == 0):
-                waiting.discard(it)
-            before[it] = unacknowledged, retransmissions
+        for connection in sorted(waiting):
+            unacknowledged, retransmissions = now.get(connection, (0, 0))
+            if unacknowledged == 0 or (unacknowledged < before[connection][0] and retransmissions == 0):
+                waiting.discard(connection)
+            before[connection] = unacknowledged, retransmissions
     return not waiting
 
 
@@ -75,7 +75,7 @@ def _connects(address: str, port: int) -> bool:
     try:
         socket.create_connection((address, port), CONNECT_S_MAX).close()
     except ConnectionRefusedError:
-        return True  # by the other end, whose broker is not there
+        return True  # refused by the other end, whose broker does not run
     except OSError:
         return False
     return True

@@ -1,8 +1,8 @@
-"""The docker ground: one container per broker on a network of the run's own, clients in containers, too.
+"""The docker ground: one container per broker, on a network of the run; clients are in containers, too.
 
 Brokers have no privileges: not root, a root file system that cannot be written, no capabilities, limits on memory and
 processes. Links are cut in the child's network namespace by a short-lived helper that may do so (cutter.py). Where the
-containers are, and how they get at files and at each other, is the matter of sites.py.
+containers are, and how they get at files and at each other, is decided in sites.py.
 """
 
 import asyncio
@@ -15,30 +15,39 @@ from typing import Any
 from docker.models.containers import Container
 from docker.types import EndpointConfig, Mount
 
-from brokerbed.broker.routing import registry as routing
+from brokerbed.broker.routing.registry import ALGORITHMS
 from brokerbed.log.record import CLIENTS
 from brokerbed.orchestrator.grounds import image
-from brokerbed.orchestrator.grounds.attached import Attached, raw_socket
-from brokerbed.orchestrator.grounds.base import GroundError, Place, Tell
+from brokerbed.orchestrator.grounds.attached_container import AttachedContainer, raw_socket
+from brokerbed.orchestrator.grounds.base import GroundError, Notify, Place
 from brokerbed.orchestrator.grounds.clients import ClientProcess
 from brokerbed.orchestrator.grounds.clocks import Reading, read_clock
 from brokerbed.orchestrator.grounds.container import METRICS_PORT, PORT, Address, DockerHost, DockerLink, Helper, Ports
 from brokerbed.orchestrator.grounds.engine import LABEL, THREADS, Engine, clean, labels_of
 from brokerbed.orchestrator.grounds.machine import CONTAINER_MB, check_memory
-from brokerbed.orchestrator.grounds.network import all_of, end_all, has_quality, look_until, qualities, said_by
-from brokerbed.orchestrator.grounds.processes import Said
+from brokerbed.orchestrator.grounds.network import (
+    all_of,
+    cancel_all,
+    has_quality,
+    look_until,
+    qualities,
+    stderr_by_source,
+)
+from brokerbed.orchestrator.grounds.processes import StderrLines
 from brokerbed.orchestrator.grounds.real import RealGround, Watcher, parts_of
 from brokerbed.orchestrator.grounds.relay import Relay
 from brokerbed.orchestrator.grounds.settings import CONFIG, broker_files, clients_options, new_secret, write_files
 from brokerbed.orchestrator.grounds.sites import UID, Site, Sites, fetch, put
 from brokerbed.scenario import Scenario
+from brokerbed.scenario.faults.registry import FAULTS
+from brokerbed.scenario.workload import WORKLOAD
 
 ANY = "0.0.0.0"  # noqa: S104  # of the container; only the run's own network, and who may use its published ports
 SCRATCH = {"/tmp": "size=16m"}  # noqa: S108  # in the container
 DATA, SCENARIO = "/data", "scenario.yaml"
-WATCH_S = 1.0  # between two looks at the containers' states
-MANY = 2  # dead containers suggest that their engine is about to end,
-ENGINE_LOOKS = 15  # which is looked for so often
+WATCH_S = 1.0  # how often we check the states of the containers
+MANY = 2  # if so many containers are dead, their engine may be shutting down,
+ENGINE_LOOKS = 15  # for which we check so many times
 BROKER_MEMORY, CLIENTS_MEMORY = "512m", "2g"
 
 
@@ -49,8 +58,8 @@ class DockerNetwork:
         self._tag = tag
         self._labels = labels_of(place.raw.parent.name)
         self._sites = Sites(engines, self._labels, is_near)
-        self._containers: list[tuple[Site, asyncio.Task[Container], str]] = []  # with the folder of what it writes
-        self._attached: list[Attached] = []
+        self._containers: list[tuple[Site, asyncio.Task[Container], str]] = []  # each with the folder that it writes to
+        self._attached: list[AttachedContainer] = []
         self.relays: list[Relay] = []
         self._clients: list[ClientProcess] = []
         self._watching: list[asyncio.Task[None]] = []
@@ -62,7 +71,7 @@ class DockerNetwork:
     async def start(self) -> None:
         await self._sites.open()
         scenario, sites = self._scenario, self._sites
-        self._site_of = sites.shared_out(_depth_first(scenario))
+        self._site_of = sites.distribute(_depth_first(scenario))
         for name in scenario.tree.names:
             self.hosts[name] = self._host(name)
         for child, parent in scenario.tree.links:
@@ -77,7 +86,7 @@ class DockerNetwork:
 
         await all_of(begin(host) for host in self.hosts.values())
         await look_until(
-            self.hosts, lambda: all(it.is_connected for it in self.links.values()), "linked to their parents"
+            self.hosts, lambda: all(link.is_connected for link in self.links.values()), "linked to their parents"
         )
         self._watching = [asyncio.create_task(self._watch(site)) for site in sites.all]
 
@@ -91,7 +100,7 @@ class DockerNetwork:
             if not sites.is_one_network:
                 ports[f"{PORT}/tcp"] = (machine, sites.port())
         host = DockerHost(site.engine, name, ip, metrics, ports)
-        host.address = self._address(host, sites.all[0])  # where the clients are
+        host.address = self._address(host, sites.all[0])  # as the clients see it
         return host
 
     def _address(self, host: DockerHost, seen_from: Site) -> Address:
@@ -102,7 +111,7 @@ class DockerNetwork:
     async def _link(self, child: DockerHost, parent: DockerHost) -> None:
         site = self._site_of[child.name]
         address = self._address(parent, site)
-        helpers = [Helper(self._site_of[it.name].engine, self._tag, self._labels) for it in (child, parent)]
+        helpers = [Helper(self._site_of[host.name].engine, self._tag, self._labels) for host in (child, parent)]
         link = self.links[child.name] = DockerLink(helpers[0], helpers[1], child, parent, address)
         if has_quality(self._scenario, child.name, parent.name):
             if not self._sites.is_near:
@@ -141,16 +150,16 @@ class DockerNetwork:
                 uid, gid = os.getuid(), os.getgid()
         else:
             more["mounts"] = [Mount(DATA, None, type="volume")]
-        creating = site.engine.do(
+        coroutine = site.engine.do(
             site.engine.client.containers.create,
             self._tag, command, name=f"brokerbed-{self._labels[LABEL]}-{name}", hostname=name, user=f"{uid}:{gid}",
             read_only=True, cap_drop=["ALL"], security_opt=["no-new-privileges"], pids_limit=128, tmpfs=SCRATCH,
             labels=self._labels, network=site.network.name,
             networking_config={site.network.name: EndpointConfig("1.40", ipv4_address=ip)}, **more,
         )  # fmt: skip
-        made: asyncio.Task[Container] = asyncio.create_task(creating)
-        self._containers.append((site, made, folder))
-        container = await asyncio.shield(made)  # also what nobody waits for any more must be removed
+        creating: asyncio.Task[Container] = asyncio.create_task(coroutine)
+        self._containers.append((site, creating, folder))
+        container = await asyncio.shield(creating)  # even if we are cancelled, the container must be removed later
         if not is_near:
             await put(site.engine, container, DATA, files)
         return container
@@ -177,12 +186,12 @@ class DockerNetwork:
         async def wait() -> int:
             return int((await engine.do(container.wait))["StatusCode"])
 
-        attached, said = Attached(sock, wait), Said()
+        attached, stderr = AttachedContainer(sock, wait), StderrLines()
         self._attached.append(attached)
         await attached.open()
-        said.listen(attached.stderr)
+        stderr.listen(attached.stderr)
         await engine.do(container.start)
-        clients = ClientProcess(f"clients {part + 1} of {parts}", attached, said)
+        clients = ClientProcess(f"clients {part + 1} of {parts}", attached, stderr)
         self._clients.append(clients)
         return clients
 
@@ -193,11 +202,11 @@ class DockerNetwork:
         await all_of(host.listen() for host in self.hosts.values())
 
     @property
-    def said(self) -> dict[str, Said]:
-        return said_by(self.hosts, self._clients)
+    def stderr(self) -> dict[str, StderrLines]:
+        return stderr_by_source(self.hosts, self._clients)
 
     def check(self) -> None:
-        for watching in self._watching:  # first of all: an engine that is gone explains the rest
+        for watching in self._watching:  # these errors come first, because a missing engine explains the others
             if watching.done():
                 watching.result()
         for host in self.hosts.values():
@@ -208,7 +217,7 @@ class DockerNetwork:
             clients.check()
 
     async def _watch(self, site: Site) -> None:
-        """Brokers that died though nobody killed them; an engine that is gone."""
+        """Raises GroundError if a broker died unexpectedly, or if an engine is gone."""
         while True:
             await asyncio.sleep(WATCH_S)
             gone = await self._dead(site)
@@ -217,18 +226,18 @@ class DockerNetwork:
                     await host.died()
 
     async def clocks(self) -> dict[str, Reading]:
-        """One broker of each engine of another machine is asked; they all have that machine's clock."""
-        found = dict[str, Reading]()
+        """Reads the clock of one broker per engine on another machine; all brokers there share that clock."""
+        readings = dict[str, Reading]()
         for site in self._sites.all:
-            names = [name for name, its in self._site_of.items() if its is site]
+            names = [name for name, place in self._site_of.items() if place is site]
             containers = [self.hosts[name].container for name in names if self.hosts[name].serving]
             if containers and not site.engine.is_near:
                 reading = await site.engine.do(read_clock, containers[0])
-                found |= dict.fromkeys([*names, CLIENTS] if site is self._sites.all[0] else names, reading)
-        return found
+                readings |= dict.fromkeys([*names, CLIENTS] if site is self._sites.all[0] else names, reading)
+        return readings
 
     async def cause(self, error: GroundError) -> GroundError:
-        """An engine that is stopped ends its containers first, and they are missed before it is."""
+        """An engine that shuts down stops its containers first; then the error is that the engine is gone."""
         for site in self._sites.all:
             try:
                 for _ in range(ENGINE_LOOKS):
@@ -240,13 +249,13 @@ class DockerNetwork:
         return error
 
     async def _dead(self, site: Site) -> set[str]:
-        """Containers of this run that do not run."""
+        """The containers of this run that have exited."""
         filters = {"label": f"{LABEL}={self._labels[LABEL]}"}
-        found = await site.engine.do(site.engine.client.api.containers, all=True, filters=filters)
-        return {it["Id"] for it in found if it["State"] in ("exited", "dead")}
+        containers = await site.engine.do(site.engine.client.api.containers, all=True, filters=filters)
+        return {container["Id"] for container in containers if container["State"] in ("exited", "dead")}
 
     async def close(self) -> None:
-        await end_all(self._watching)
+        await cancel_all(self._watching)
         for host in self.hosts.values():
             await host.end()
         for link in self.links.values():
@@ -255,15 +264,15 @@ class DockerNetwork:
             relay.close()
         for attached in self._attached:
             attached.end()
-        await all_of(self._remove(*it) for it in self._containers)
+        await all_of(self._remove(*container) for container in self._containers)
         await self._sites.close()
 
-    async def _remove(self, site: Site, made: asyncio.Task[Container], folder: str) -> None:
-        with suppress(GroundError):  # it could not be made, or its engine is gone
-            container = await made
+    async def _remove(self, site: Site, creating: asyncio.Task[Container], folder: str) -> None:
+        with suppress(GroundError):  # it could not be created, or its engine is gone
+            container = await creating
             try:
                 if not self._sites.is_near:
-                    with suppress(GroundError):  # it may be dead already
+                    with suppress(GroundError):  # it may have exited already
                         await site.engine.do(container.kill)
                     await fetch(site.engine, container, DATA, self._place.raw / folder)
             finally:
@@ -271,46 +280,54 @@ class DockerNetwork:
 
 
 def _depth_first(scenario: Scenario) -> list[str]:
-    """So that brokers that are linked are neighbours."""
+    """The brokers in depth-first order, so that linked brokers are close to each other."""
     children: dict[str | None, list[str]] = {}
     parents = dict(scenario.tree.links)
     for name in scenario.tree.names:
         children.setdefault(parents.get(name), []).append(name)
-    found, left = list[str](), list(reversed(children[None]))
+    ordered, left = list[str](), list(reversed(children[None]))
     while left:
-        found.append(left.pop())
-        left += reversed(children.get(found[-1], []))
-    return found
+        ordered.append(left.pop())
+        left += reversed(children.get(ordered[-1], []))
+    return ordered
 
 
-def _image_on(engines: list[Engine], tell: Tell) -> str:
-    """Made by the engine of this machine, if it has one, and copied: it takes minutes to make it."""
+def _image_on(engines: list[Engine], notify: Notify) -> str:
+    """Builds the image on one engine, preferably of this machine, and copies it to the others, which is faster."""
     with ExitStack() as opened:
         try:
             maker = opened.enter_context(closing(Engine()))
         except GroundError:
             maker = engines[0]
-        tag = image.ensure(maker.client, tell)
+        tag = image.ensure(maker.client, notify)
         for engine in engines:
             image.copy(maker.client, engine.client, tag)
     return tag
 
 
+def _refuse_other_packages(scenario: Scenario) -> None:
+    """The clients in containers read the scenario, and brokers there run its routing algorithm."""
+    foreign = [f"routing: {scenario.routing}"] if scenario.routing not in ALGORITHMS.built_in else []
+    foreign += [f"faults: {fault.kind.name}" for fault in scenario.faults if fault.kind.name not in FAULTS.built_in]
+    foreign += [name for name in scenario.parts if name not in WORKLOAD.built_in]
+    if foreign:
+        raise GroundError(
+            f"{foreign[0]} is another package's, and the image for containers has none of these:"
+            " choose another ground (--on local)"
+        )
+
+
 class DockerGround(RealGround):
     def __init__(self, engines: Sequence[str] = (), watcher: Watcher | None = None) -> None:
-        """`engines`: their URLs; without any, the usual one of this machine."""
+        """`engines` are the URLs of the engines; without any, it is the default engine of this machine."""
         super().__init__(watcher)
         self._urls = engines
         if engines:
             self.played.notes["engines"] = list(engines)
 
     def check(self, scenario: Scenario) -> None:
-        """Whether there are engines; whether this machine has the memory, if they are its own."""
-        if scenario.routing not in routing.BUILT_IN:
-            raise GroundError(
-                f"routing: {scenario.routing} is another package's, and the image for containers has none of these:"
-                " choose another ground (--on local)"
-            )
+        """Raises GroundError if an engine does not answer, or if this machine has too little memory."""
+        _refuse_other_packages(scenario)
         with ExitStack() as opened:
             self._open(opened)
         if not self._urls:
@@ -320,12 +337,12 @@ class DockerGround(RealGround):
         urls: list[str | None] = [*self._urls] or [None]
         return [opened.enter_context(closing(Engine(url))) for url in urls]
 
-    def prepare(self, tell: Tell) -> None:
+    def prepare(self, notify: Notify) -> None:
         with ExitStack() as opened:
-            self._image(self._open(opened), tell)
+            self._image(self._open(opened), notify)
 
-    def _image(self, engines: list[Engine], tell: Tell) -> str:
-        return _image_on(engines, tell) if self._urls else image.ensure(engines[0].client, tell)
+    def _image(self, engines: list[Engine], notify: Notify) -> str:
+        return _image_on(engines, notify) if self._urls else image.ensure(engines[0].client, notify)
 
     def network(self, scenario: Scenario, place: Place) -> DockerNetwork:
         with ExitStack() as opened:

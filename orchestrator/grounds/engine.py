@@ -1,4 +1,4 @@
-"""Docker engines as the docker ground uses them; what a run leaves behind if it is killed is known by its labels."""
+"""Access to Docker engines. Labels identify what a killed run has left behind."""
 
 import asyncio
 import re
@@ -16,19 +16,19 @@ from brokerbed.orchestrator.grounds import journal
 from brokerbed.orchestrator.grounds.base import GroundError
 from brokerbed.orchestrator.grounds.tunnel import Tunnel
 
-LABEL = "brokerbed.orchestrator"  # on everything that a run makes: which process made it,
-MACHINE_LABEL = "brokerbed.machine"  # and where that runs: only there can be told whether it lives
-THREADS = 8  # calls to the engine at a time
+LABEL = "brokerbed.orchestrator"  # on everything that a run creates: the process that created it,
+MACHINE_LABEL = "brokerbed.machine"  # and the machine of that process, where we can check whether it lives
+THREADS = 8  # simultaneous calls to the engine
 USUAL = "the usual one"
 LOOPBACK = "127.0.0.1"
 T = TypeVar("T")
 
 
 class Engine:
-    """One of them; its calls take time, so each is done in a thread."""
+    """A Docker engine. Its calls block, so each of them runs in a thread."""
 
     def __init__(self, url: str | None = None) -> None:
-        """`url`: unix://, tcp:// or ssh://; without it, the one of DOCKER_HOST or of the usual socket."""
+        """`url` is unix://, tcp:// or ssh://; without it, DOCKER_HOST or the default socket is used."""
         self.url = url or USUAL
         self._tunnel: Tunnel | None = None
         try:
@@ -52,7 +52,7 @@ class Engine:
 
     @property
     def machine(self) -> str:
-        """Where it runs, as an address; loopback if that is here."""
+        """The address of its machine; loopback if it is this machine."""
         if self.is_near:
             return LOOPBACK
         at = self._tunnel.host if self._tunnel is not None else self.client.api.base_url.split("//")[1].split(":")[0]
@@ -80,38 +80,37 @@ class Engine:
 
 
 def why(error: BaseException) -> str:
-    """What the engine said, or what the system said of the way to it."""
-    said = " ".join(str(getattr(error, "explanation", None) or error).split())
-    reason = re.findall(r"\[Errno -?\d+\] ([^\"'()\[\]]+)", said) or re.findall(r"\(\d+, '([^']+)'\)", said)
-    return reason[-1].strip() if reason else said
+    """The explanation of the engine, or of the operating system if the engine cannot be reached."""
+    text = " ".join(str(getattr(error, "explanation", None) or error).split())
+    reason = re.findall(r"\[Errno -?\d+\] ([^\"'()\[\]]+)", text) or re.findall(r"\(\d+, '([^']+)'\)", text)
+    return reason[-1].strip() if reason else text
 
 
 def labels_of(run: str) -> dict[str, str]:
-    me = journal.me()
-    return {LABEL: me, MACHINE_LABEL: journal.machine(), "brokerbed.run": run}
+    return {LABEL: journal.process_name(), MACHINE_LABEL: journal.machine_id(), "brokerbed.run": run}
 
 
 def clean(client: docker.DockerClient) -> list[str]:
-    """Removes what orchestrators of this machine that are no more left behind; what it was."""
-    found = []
-    ours: dict[str, Any] = {"label": [LABEL, f"{MACHINE_LABEL}={journal.machine()}"]}
+    """Removes what dead orchestrators of this machine left behind, and returns descriptions of it."""
+    removed = []
+    ours: dict[str, Any] = {"label": [LABEL, f"{MACHINE_LABEL}={journal.machine_id()}"]}
     for container in client.containers.list(all=True, filters=ours, ignore_removed=True):
         if not _is_alive(container.labels[LABEL]):
             with suppress(NotFound):
                 container.remove(force=True, v=True)
-                found.append(f"container {container.name}")
+                removed.append(f"container {container.name}")
     for network in client.networks.list(filters=ours):
         if not _is_alive(network.attrs["Labels"][LABEL]):
             with suppress(NotFound, APIError):
                 network.remove()
-                found.append(f"network {network.name}")
-    return found
+                removed.append(f"network {network.name}")
+    return removed
 
 
 def clean_engines(urls: Sequence[str]) -> list[str]:
-    """The same at these engines, or at the usual one, if it answers."""
-    found, wanted = list[str](), list[str | None](urls) or [None]
-    for url in wanted:
+    """Does the same on these engines, or on the default engine if it answers."""
+    removed, engine_urls = list[str](), list[str | None](urls) or [None]
+    for url in engine_urls:
         try:
             engine = Engine(url)
         except GroundError:
@@ -119,10 +118,10 @@ def clean_engines(urls: Sequence[str]) -> list[str]:
                 raise
             continue
         with closing(engine):
-            found += clean(engine.client)
-    return found
+            removed += clean(engine.client)
+    return removed
 
 
 def _is_alive(orchestrator: str) -> bool:
     pid, _, began = orchestrator.partition("-")
-    return pid.isdigit() and str(journal.began(int(pid))) == began
+    return pid.isdigit() and str(journal.start_ticks(int(pid))) == began

@@ -1,6 +1,6 @@
-"""The image of the docker ground, built once for what goes into it; the build needs no network and no registry.
+"""The image of the docker ground. It is built once per content; the build needs no network and no registry.
 
-By hand: `python -m brokerbed.orchestrator.grounds.image`.
+To build it by hand: `python -m brokerbed.orchestrator.grounds.image`.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ from requests.exceptions import RequestException
 
 import brokerbed
 from brokerbed.orchestrator.grounds import base_image
-from brokerbed.orchestrator.grounds.base import GroundError, Tell
-from brokerbed.orchestrator.grounds.base_image import Inside
+from brokerbed.orchestrator.grounds.base import GroundError, Notify
+from brokerbed.orchestrator.grounds.base_image import BaseProperties
 from brokerbed.orchestrator.grounds.engine import why
 
 PACKAGE = Path(brokerbed.__file__).parent
@@ -34,6 +34,7 @@ SOURCES = (
     "__init__.py",
     "log/__init__.py",
     "log/record.py",
+    "registry.py",
     "topics.py",
     "scenario",
     "broker",
@@ -42,38 +43,42 @@ SOURCES = (
     "orchestrator/grounds/__init__.py",
     "orchestrator/grounds/cutter.py",
 )
-EXTRA = "container"  # the optional dependencies in pyproject.toml
-PRUNED = ("tests", "__pycache__", "bin", "*.pyi", "*.pxd", "*.a", "*.h", "*.pyx", "*.c")  # of the packages
-GLIBC_MINOR_MIN = 5  # of the oldest manylinux wheels
-BUILD_S_MAX = 600  # without a word from the engine
-BUILDER_SAYS = ("Step ", "--->", "Removing intermediate container")  # between what the build's commands say
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # the engine shows errors in red
+EXTRA = "container"  # the extra in pyproject.toml that lists the packages for containers
+PRUNED = ("tests", "__pycache__", "bin", "*.pyi", "*.pxd", "*.a", "*.h", "*.pyx", "*.c")  # not needed in containers
+GLIBC_MINOR_MIN = 5  # minor version of glibc for the oldest manylinux wheels
+BUILD_S_MAX = 600  # how long the engine may be silent during a build
+BUILDER_PREFIXES = (
+    "Step ",
+    "--->",
+    "Removing intermediate container",
+)  # not written by its commands
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # the engine prints errors in red
 HASH_DIGITS = 16
 LATEST = "brokerbed:latest"
 
 
-def ensure(client: docker.DockerClient, tell: Tell) -> str:
-    """The tag of the image for this version of brokerbed. It is built if it is not there, and so is its base."""
+def ensure(client: docker.DockerClient, notify: Notify) -> str:
+    """Builds the image for this version of brokerbed, and its base, unless they exist; returns the tag."""
     with _engine():
-        base = base_image.ensure(client, tell)
+        base = base_image.ensure(client, notify)
         tag = tag_of(PACKAGE, base_id(client, base))
         if base_image.image_of(client, tag) is None:
-            tell("building the image ...")
-            inside = base_image.look_inside(client, base)
+            notify("building the image ...")
+            inside = base_image.inspect_base(client, base)
             with context(PACKAGE, inside) as file:
                 build(client, file, tag, base, inside)
     return tag
 
 
 def copy(source: docker.DockerClient, target: docker.DockerClient, tag: str) -> None:
-    """To another engine, if it has it not."""
+    """Copies the image to another engine that does not have it."""
     with _engine():
         if base_image.image_of(target, tag) is None:
             target.images.load(_Stream(source.images.get(tag).save(named=tag)))
 
 
 class _Stream(io.RawIOBase):
-    """What comes in pieces, as a file."""
+    """Presents an iterator of byte strings as a file."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -90,15 +95,15 @@ class _Stream(io.RawIOBase):
         return len(taken)
 
 
-def outlook(client: docker.DockerClient) -> str | None:
-    """Whether the image is there, or what it can be built on; None if it cannot."""
+def image_status(client: docker.DockerClient) -> str | None:
+    """Describes the image, or the base that it can be built on; None if it can be neither used nor built."""
     with _engine():
-        if base := base_image.here(client):
+        if base := base_image.local_base(client):
             tag = tag_of(PACKAGE, base_id(client, base))
             return f"{tag} is there" if base_image.image_of(client, tag) else f"can be built on {base}, which is there"
-        if name := base_image.pullable(client):
+        if name := base_image.pullable_base(client):
             return f"can be built on {name}, which can be pulled"
-    return None if base_image.hindrance() else "can be built on a base made with debootstrap"
+    return None if base_image.debootstrap_problem() else "can be built on a base made with debootstrap"
 
 
 def base_id(client: docker.DockerClient, name: str) -> str:
@@ -106,7 +111,7 @@ def base_id(client: docker.DockerClient, name: str) -> str:
 
 
 def tag_of(root: Path, base: str) -> str:
-    """By the content of all that goes in, and the base's identity."""
+    """The tag, derived from all contents of the image and the identity of its base."""
     digest = hashlib.sha256(base.encode())
     for part in required():
         digest.update(f"\0{part}".encode())
@@ -117,10 +122,10 @@ def tag_of(root: Path, base: str) -> str:
 
 
 def required() -> list[str]:
-    """The packages that go in: the dependencies that brokerbed declares for containers."""
+    """The packages of the image: the dependencies that brokerbed declares for containers."""
     declared = (Requirement(line) for line in metadata.requires("brokerbed") or ())
-    chosen = [it for it in declared if it.marker is not None and it.marker.evaluate({"extra": EXTRA})]
-    return sorted(f"{it.name}{it.specifier}" for it in chosen)
+    needed = [each for each in declared if each.marker is not None and each.marker.evaluate({"extra": EXTRA})]
+    return sorted(f"{requirement.name}{requirement.specifier}" for requirement in needed)
 
 
 def _sources(root: Path) -> list[str]:
@@ -131,7 +136,7 @@ def _sources(root: Path) -> list[str]:
 
 
 @contextmanager
-def context(root: Path, inside: Inside) -> Iterator[IO[bytes]]:
+def context(root: Path, inside: BaseProperties) -> Iterator[IO[bytes]]:
     """The build's context as a tar file: Dockerfile, source/, and site/ with the packages."""
     with tempfile.TemporaryDirectory(prefix="brokerbed-image-") as name, tempfile.TemporaryFile() as file:
         site = Path(name) / "site"
@@ -148,16 +153,16 @@ def context(root: Path, inside: Inside) -> Iterator[IO[bytes]]:
 
 
 def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
-    """Without times, owners and umask, so that layers that have not changed are found again."""
+    """Removes times, owners and umask, so that unchanged layers are reused."""
     entry, content = tarfile.TarInfo(name), path.read_bytes()
     entry.size, entry.mode = len(content), 0o644
     tar.addfile(entry, io.BytesIO(content))
 
 
-def _install(root: Path, site: Path, inside: Inside) -> None:
-    """Wheels for the base's Python, whatever this process runs on, fetched as pip is configured here."""
+def _install(root: Path, site: Path, inside: BaseProperties) -> None:
+    """Fetches wheels for the Python of the base, which may differ from ours, as pip is configured here."""
     major, minor = inside.glibc
-    platforms = [f"manylinux_{major}_{it}_{inside.machine}" for it in range(minor, GLIBC_MINOR_MIN - 1, -1)]
+    platforms = [f"manylinux_{major}_{number}_{inside.machine}" for number in range(minor, GLIBC_MINOR_MIN - 1, -1)]
     platforms.append(f"manylinux2014_{inside.machine}")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     command += ["--target", str(site), "--only-binary", ":all:", "--constraint", str(root / CONSTRAINTS)]
@@ -166,8 +171,8 @@ def _install(root: Path, site: Path, inside: Inside) -> None:
     done = subprocess.run([*command, *required()], capture_output=True, text=True, check=False)
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
-        said = errors[-1] if errors else f"exit code {done.returncode}"
-        raise GroundError(f"pip could not fetch the image's packages: {said}", is_missing=True)
+        reason = errors[-1] if errors else f"exit code {done.returncode}"
+        raise GroundError(f"pip could not fetch the image's packages: {reason}", is_missing=True)
     for pattern in PRUNED:
         for path in list(site.rglob(pattern)):
             if path.is_dir():
@@ -176,7 +181,7 @@ def _install(root: Path, site: Path, inside: Inside) -> None:
                 path.unlink(missing_ok=True)
 
 
-def build(client: docker.DockerClient, file: IO[bytes], tag: str, base: str, inside: Inside) -> None:
+def build(client: docker.DockerClient, file: IO[bytes], tag: str, base: str, inside: BaseProperties) -> None:
     try:
         client.images.build(
             fileobj=file,
@@ -191,9 +196,9 @@ def build(client: docker.DockerClient, file: IO[bytes], tag: str, base: str, ins
     except docker.errors.BuildError as error:
         output = COLOUR.sub("", "".join(str(part.get("stream", "")) for part in error.build_log))
         lines = [line.strip() for line in output.splitlines()]
-        own = [line for line in lines if line and not line.startswith(BUILDER_SAYS)]
-        said = own[-1] if own else error.msg
-        raise GroundError(f"the image could not be built: {said}", is_missing=True) from None
+        own = [line for line in lines if line and not line.startswith(BUILDER_PREFIXES)]
+        reason = own[-1] if own else error.msg
+        raise GroundError(f"the image could not be built: {reason}", is_missing=True) from None
 
 
 @contextmanager
@@ -201,8 +206,8 @@ def _engine() -> Iterator[None]:
     try:
         yield
     except (docker.errors.DockerException, RequestException) as error:
-        said = why(error) or type(error).__name__
-        text = f"the Docker engine does not do what it should ({said}): `brokerbed doctor` says what is missing"
+        reason = why(error) or type(error).__name__
+        text = f"the Docker engine does not do what it should ({reason}): `brokerbed doctor` says what is missing"
         raise GroundError(text, is_missing=True) from None
 
 
@@ -210,7 +215,7 @@ def main() -> int:
     try:
         client = docker.from_env()
         tag = ensure(client, lambda line: print(line, file=sys.stderr))
-        client.images.get(tag).tag(LATEST)  # what deploy/compose.yaml uses unless told otherwise
+        client.images.get(tag).tag(LATEST)  # the default of deploy/compose.yaml
         print(tag)
     except (docker.errors.DockerException, GroundError) as error:
         print(error, file=sys.stderr)

@@ -1,8 +1,8 @@
-"""What a run has started, on disk while it lives: if the orchestrator is killed, the next start or `clean` ends it.
+"""A record on disk of the processes of a run. If the orchestrator is killed, the next run or `clean` ends them.
 
-A journal is a file in the user's runtime folder, named after the orchestrator's process and numbered; each line is one
-thing. A process is known by its id together with the time it began, so that another one that got its id later is left
-alone.
+A journal is a file in the runtime folder of the user, named after the process of the orchestrator; each line is a
+process. A process is identified by its id and its start time, so that another process that got the same id later is
+left alone.
 """
 
 import json
@@ -20,20 +20,20 @@ from brokerbed.orchestrator.grounds.base import GroundError
 
 FOLDER = "brokerbed"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-EXITING = 0x4  # of the flags in /proc/PID/stat
-_number = count(1)  # of the journals of this process
+EXITING = 0x4  # a bit of the flags in /proc/PID/stat
+_number = count(1)  # numbers the journals of this process
 
 
 def folder() -> Path:
-    """Of the journals: private to the user, and gone when the machine starts anew, as processes are."""
+    """The folder of the journals. It is private to the user, and is gone after a reboot, as processes are."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     return Path(base) / FOLDER if base else Path(tempfile.gettempdir()) / f"{FOLDER}-{os.getuid()}"
 
 
 def _is_ours(place: Path) -> bool:
-    """Nobody else can have written there: what it names will be killed."""
-    found = place.lstat()
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & OTHERS_WRITE
+    """Whether only we can write to the folder. This matters, because the processes named there will be killed."""
+    status = place.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & OTHERS_WRITE
 
 
 class Journal:
@@ -44,35 +44,35 @@ class Journal:
             raise GroundError(
                 f"{place} is not only yours: remove it, or set XDG_RUNTIME_DIR to a folder of your own", is_missing=True
             )
-        self._file = place / f"{me()}.journal{next(_number)}"
+        self._file = place / f"{process_name()}.journal{next(_number)}"
         self._out = self._file.open("a", encoding="utf-8")
 
     def process(self, pid: int, what: str) -> None:
-        self._write({"process": pid, "began": began(pid), "what": what})
+        self._write({"process": pid, "began": start_ticks(pid), "what": what})
 
     def _write(self, entry: dict[str, object]) -> None:
         self._out.write(json.dumps(entry) + "\n")
         self._out.flush()
 
     def close(self) -> None:
-        """All that it names is gone."""
+        """Removes the journal; all its processes must have ended."""
         self._out.close()
         self._file.unlink(missing_ok=True)
 
 
-def me() -> str:
-    """This process, as nobody else was or will be called while the machine runs."""
-    return f"{os.getpid()}-{began(os.getpid())}"
+def process_name() -> str:
+    """A name of this process that is unique until the next reboot."""
+    return f"{os.getpid()}-{start_ticks(os.getpid())}"
 
 
-def machine() -> str:
-    """Where process ids mean what they mean here: this boot of this machine, and this namespace of process ids."""
+def machine_id() -> str:
+    """Identifies the scope of process ids: this boot of this machine, and this PID namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     return f"{boot}-{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
-def began(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did; None if there is none, or if it is about to end."""
+def start_ticks(pid: int) -> int | None:
+    """The start time of a process in ticks since boot; None if it does not exist or is exiting."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
@@ -81,34 +81,34 @@ def began(pid: int) -> int | None:
 
 
 def state(pid: int) -> str:
-    """R, S, T (stopped) and so on; empty if there is none."""
+    """The state of a process: R, S, T (stopped) and so on; empty if it does not exist."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     return ""
 
 
 def clean() -> list[str]:
-    """Ends what killed orchestrators left behind; what it was."""
-    found = []
+    """Kills the processes that dead orchestrators left behind, and returns descriptions of them."""
+    ended = []
     for file, entries in _abandoned():
         for entry in entries:
             pid = int(entry["process"])
-            if entry["began"] is not None and began(pid) == entry["began"]:
+            if entry["began"] is not None and start_ticks(pid) == entry["began"]:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                    found.append(f"process {pid} ({entry['what']})")
+                    ended.append(f"process {pid} ({entry['what']})")
         file.unlink(missing_ok=True)
-    return found
+    return ended
 
 
 def _abandoned() -> "Iterator[tuple[Path, list[dict[str, Any]]]]":
     place = folder()
     for file in sorted(place.glob("*.journal*")) if place.exists() and _is_ours(place) else ():
         pid, _, time = file.stem.partition("-")
-        if pid.isdigit() and str(began(int(pid))) == time:
-            continue  # its orchestrator lives
+        if pid.isdigit() and str(start_ticks(int(pid))) == time:
+            continue  # its orchestrator is alive
         entries = []
         for line in file.read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):  # the last line of one that was killed
+            with suppress(ValueError):  # the last line may be incomplete
                 entries.append(json.loads(line))
         yield file, entries

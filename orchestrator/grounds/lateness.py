@@ -1,4 +1,4 @@
-"""How late the testbed itself is, and what a run then warns of, as its figures may be wrong."""
+"""Measures how late the testbed itself is, and warns if the results of a run may be wrong because of that."""
 
 import asyncio
 import time
@@ -8,16 +8,16 @@ from typing import Any
 from brokerbed.broker.values import NS_PER_S
 from brokerbed.scenario import Scenario
 
-LATE_PART, LATE_MEAN_S = 0.01, 0.02  # more than so many things done late, or so late on average, is too much
-LAG_MEAN_S = 0.02  # of an event loop, or of a relay
-CONNECTING_SHARE_MAX = 0.05  # of a mean ON period, until half of the peers that come on are accepted by their broker
-LOOP_POLL_S = 0.02  # how often the orchestrator's own event loop is looked at
-DEMAND_S_MIN = 0.0005  # of wall time, on average: shorter services come out too long (bench/short_services.py)
+LATE_PART, LATE_MEAN_S = 0.01, 0.02  # if more actions are late, or they are later on average, the run warns
+LAG_MEAN_S = 0.02  # mean lateness of an event loop or a relay that is tolerated
+CONNECTING_SHARE_MAX = 0.05  # fraction of a mean ON period within which half of the peers must be accepted
+LOOP_POLL_S = 0.02  # how often the event loop of the orchestrator is measured
+DEMAND_S_MIN = 0.0005  # mean wall time; shorter services take too long (bench/short_services.py)
 ADVICE = "clock.speedup is too high for this machine, or the rates are"
 
 
 class Lateness:
-    """By how much things were done later than they were due."""
+    """How much later than due things were done: count, mean and maximum."""
 
     __slots__ = ("_max_ns", "_sum_ns", "count")
 
@@ -46,24 +46,24 @@ class Lateness:
 
 
 async def watch_loop(lateness: Lateness) -> None:
-    """Adds how late this event loop is, until it is cancelled."""
+    """Measures how late this event loop is, until the task is cancelled."""
     while True:
         due_ns = time.monotonic_ns() + round(LOOP_POLL_S * NS_PER_S)
         await asyncio.sleep(LOOP_POLL_S)
-        lateness.add(max(0, time.monotonic_ns() - due_ns))  # timers have whole milliseconds: it may be early
+        lateness.add(max(0, time.monotonic_ns() - due_ns))  # timers have a resolution of 1 ms, so it may be early
 
 
 def short_demands(scenario: Scenario) -> Iterable[str]:
-    """A warning if services of this scenario are too short for its speed-up."""
+    """Yields a warning if services of this scenario are too short for its speed-up."""
     laws = {"broker_in": scenario.service.broker_in, "link": scenario.service.link}
-    laws |= {f"publisher {it.id}": it.service for it in scenario.publishers}
-    laws |= {f"session of {it.id}": it.session_service for it in scenario.subscribers}
-    laws |= {f"subscriber {it.id}": it.service for it in scenario.subscribers}
+    laws |= {f"publisher {publisher.id}": publisher.service for publisher in scenario.publishers}
+    laws |= {f"session of {subscriber.id}": subscriber.session_service for subscriber in scenario.subscribers}
+    laws |= {f"subscriber {subscriber.id}": subscriber.service for subscriber in scenario.subscribers}
     speedup = scenario.clock.speedup
-    wall_s = {name: it.mean / NS_PER_S / speedup for name, it in laws.items() if it is not None}
-    short = {name: it for name, it in wall_s.items() if it < DEMAND_S_MIN}
+    wall_s = {name: law.mean / NS_PER_S / speedup for name, law in laws.items() if law is not None}
+    short = {name: mean_s for name, mean_s in wall_s.items() if mean_s < DEMAND_S_MIN}
     if short:
-        name = min(short, key=lambda it: short[it])
+        name = min(short, key=lambda stage: short[stage])
         yield (
             f"{len(short)} of {len(wall_s)} services are too short for clock.speedup {speedup:g} ({name} takes"
             f" {short[name] * 1000:.2g} ms of wall time on average, and {DEMAND_S_MIN * 1000:g} ms is the least that"
@@ -79,13 +79,14 @@ def warnings_of(
     relays: Lateness,
     is_drained: bool = True,
 ) -> Iterable[str]:
-    """`clients`: what their processes said; `held`: publications that brokers had not taken; `lags`: of brokers."""
-    done = max(1, sum(it["done"] for it in clients))
-    part = sum(it["done_late"] for it in clients) / done
-    mean_s = sum(it["mean_s"] * it["done"] for it in clients) / done
+    """`clients` are the reports of their processes, `held` is the number of publications that brokers had not accepted,
+    and `lags` is the mean lag of each broker."""
+    done = max(1, sum(process["done"] for process in clients))
+    part = sum(process["done_late"] for process in clients) / done
+    mean_s = sum(process["mean_s"] * process["done"] for process in clients) / done
     if part > LATE_PART or mean_s > LATE_MEAN_S:
         yield f"the clients could not keep up: what they did was {mean_s * 1000:.0f} ms late on average ({ADVICE})"
-    connecting = max((it["connecting_share"] for it in clients), default=0.0)
+    connecting = max((process["connecting_share"] for process in clients), default=0.0)
     if connecting > CONNECTING_SHARE_MAX:
         yield (
             f"peers that come and go were connected only after {connecting:.0%} of a mean ON period, so their messages"
@@ -103,10 +104,10 @@ def warnings_of(
             f"{len(slow)} of {len(lags)} brokers could not keep model time ({worst} was late by"
             f" {slow[worst] * 1000:.0f} ms on average): lower clock.speedup, or the rates"
         )
-    for who, lateness in (("orchestrator", orchestrator), ("relays of links", relays)):
+    for culprit, lateness in (("orchestrator", orchestrator), ("relays of links", relays)):
         if lateness.mean_s > LAG_MEAN_S:
             yield (
-                f"the {who} could not keep up: {lateness.mean_s * 1000:.0f} ms late on average, so faults and links"
+                f"the {culprit} could not keep up: {lateness.mean_s * 1000:.0f} ms late on average, so faults and links"
                 f" that go through relays were, too ({ADVICE})"
             )
     if not is_drained:

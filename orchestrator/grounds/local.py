@@ -1,4 +1,4 @@
-"""The local ground: one process per broker on loopback, real connections, clients in a few processes of their own."""
+"""The local ground: one process per broker on the loopback interface, and a few processes with the clients."""
 
 import asyncio
 import os
@@ -22,9 +22,9 @@ from brokerbed.orchestrator.grounds.network import (
     is_linked,
     look_until,
     qualities,
-    said_by,
+    stderr_by_source,
 )
-from brokerbed.orchestrator.grounds.processes import Processes, Said, how_it_ended
+from brokerbed.orchestrator.grounds.processes import Processes, StderrLines, how_it_ended
 from brokerbed.orchestrator.grounds.real import RealGround, parts_of
 from brokerbed.orchestrator.grounds.relay import Relay
 from brokerbed.orchestrator.grounds.settings import CONFIG, broker_files, clients_options, new_secret, write_files
@@ -35,24 +35,24 @@ READY_POLL_S = 1.0  # how often we check whether a broker that starts has used u
 
 
 class LocalHost:
-    """The process of one broker, in one life after the other."""
+    """The process of one broker, over all its lives."""
 
     def __init__(self, network: "LocalNetwork", name: str, folder: Path, routing: str, durability: str) -> None:
         self.name = name
-        self.is_up = False  # it is meant to run
+        self.is_up = False  # whether the broker should run
         self.is_paused = False
         self.parent: tuple[str, int] | None = None
         self.state: watch.BrokerState | None = None
-        self.changed_s = 0.0  # when something was last done to it
-        self.said = Said()
+        self.changed_s = 0.0  # when the broker was last started, crashed or paused
+        self.stderr = StderrLines()
         self._network = network
         self._folder = folder
         self._options = ["--routing", routing, "--durability", durability]
-        self._ports = [reserved(), reserved()]  # held, so that nobody else gets them while the broker is dead
+        self._ports = [reserve_port(), reserve_port()]  # held while the broker is dead
         self._process: asyncio.subprocess.Process | None = None
         self._ready = asyncio.Event()
         self._starting: asyncio.Task[None] | None = None
-        self._is_spawning = False  # a process is being made, and has no id yet
+        self._is_spawning = False  # a process is being created, and has no id yet
         self._life = 0
 
     @property
@@ -69,7 +69,7 @@ class LocalHost:
 
     @property
     def serving(self) -> int:
-        """Whether there is a process, and it is neither dead nor stopped."""
+        """Whether the process is ready, and neither dead nor stopped."""
         return int(self._ready.is_set() and self._process_state not in ("", "T", "Z"))
 
     @property
@@ -82,7 +82,7 @@ class LocalHost:
 
     @property
     def _process_state(self) -> str:
-        """As the system calls it; empty if there is no process."""
+        """The state in the notation of /proc; empty if there is no process."""
         if self._process is None or self._process.returncode is not None:
             return ""
         return journal.state(self._process.pid)
@@ -95,7 +95,7 @@ class LocalHost:
         self._starting = asyncio.create_task(self._start(self._life, self._starting))
 
     async def done(self) -> None:
-        """What was last asked for has happened: it serves, or its process is gone."""
+        """Waits until the last action has taken effect: the broker serves, or its process is gone."""
         if self.is_up and self._starting is not None:
             await self._starting
         elif self._process is not None:
@@ -116,27 +116,27 @@ class LocalHost:
         self._is_spawning = True
         try:
             process = self._process = await self._network.processes.spawn(
-                f"broker {self.name}", self.said, "brokerbed.broker.runtime.command", *options
+                f"broker {self.name}", self.stderr, "brokerbed.broker.runtime.command", *options
             )
         finally:
             self._is_spawning = False
-        if not self.is_up:  # it was to die before it was there
+        if not self.is_up:  # it was crashed before the process existed
             process.kill()
-        elif self.is_paused:  # it was to be stopped before it was there
+        elif self.is_paused:  # it was paused before the process existed
             self._signal(signal.SIGSTOP)
-        told = await self._first_line(process)
+        first_line = await self._first_line(process)
         if not self.is_up or life != self._life:
             return
-        if not told:
+        if not first_line:
             code = await process.wait()
-            await self.said.over()
-            why = self.said.last or f" ({how_it_ended(code)})"
+            await self.stderr.wait_closed()
+            why = self.stderr.last or f" ({how_it_ended(code)})"
             raise GroundError(f"broker {self.name} did not start{why}", is_missing=code == MISSING)
         self.changed_s = self._network.now_s
         self._ready.set()
 
     async def _first_line(self, process: asyncio.subprocess.Process) -> bytes:
-        """What it says when it is ready, or nothing if it ended. The time that it is paused for does not count."""
+        """The line that the broker prints when it is ready, or nothing if it exited. Pauses do not count as time."""
         assert process.stdout is not None
         reading = asyncio.ensure_future(process.stdout.readline())
         left_s = READY_S_MAX
@@ -144,7 +144,7 @@ class LocalHost:
             while not (await asyncio.wait([reading], timeout=READY_POLL_S))[0]:
                 left_s -= 0 if self.is_paused else READY_POLL_S
                 if left_s <= 0:
-                    raise GroundError(f"broker {self.name} was not ready within {READY_S_MAX:.0f} s{self.said.last}")
+                    raise GroundError(f"broker {self.name} was not ready within {READY_S_MAX:.0f} s{self.stderr.last}")
             return reading.result()
         finally:
             reading.cancel()
@@ -165,19 +165,19 @@ class LocalHost:
                 os.kill(self._process.pid, number)
 
     def check(self) -> None:
-        """Raises GroundError if it is dead and nobody killed it."""
+        """Raises GroundError if the broker died and nobody killed it."""
         if self._starting is not None and self._starting.done() and not self._starting.cancelled():
             self._starting.result()
-        if not (self.is_up and self._ready.is_set() and self.said.is_over):
+        if not (self.is_up and self._ready.is_set() and self.stderr.is_closed):
             return
         if self._process is not None and (code := self._process.returncode) is not None:
-            raise GroundError(f"broker {self.name} died ({how_it_ended(code)}){self.said.last}")
+            raise GroundError(f"broker {self.name} died ({how_it_ended(code)}){self.stderr.last}")
 
-    async def buried(self) -> None:
-        """If its process is dead, how it ended and what it said are known from now on."""
+    async def wait_if_dead(self) -> None:
+        """If the process is dead, waits until its exit code and its stderr are known."""
         if self._process is not None and journal.state(self._process.pid) in ("", "Z"):
             await self._process.wait()
-            await self.said.over()
+            await self.stderr.wait_closed()
 
     async def look(self) -> None:
         if self.serving:
@@ -193,7 +193,7 @@ class LocalHost:
 
 
 class LocalLink:
-    """Between a broker and its parent; through a relay if something may be done to it."""
+    """The link of a broker to its parent, through a relay if it may be cut, or is delayed or narrow."""
 
     def __init__(self, child: LocalHost, parent: LocalHost, relay: Relay | None) -> None:
         self.child = child
@@ -203,12 +203,12 @@ class LocalLink:
 
     @property
     def is_connected(self) -> bool:
-        """As the child said after the last thing that was done to either end, or to the link."""
+        """Whether the child has reported the link as connected since the last change to either end or to the link."""
         return is_linked(self.child, self.parent, self._changed_s)
 
     @property
     def is_confirmed(self) -> bool:
-        """The parent says so, too."""
+        """Whether both ends have reported the link as connected."""
         return self.is_connected and is_linked(self.parent, self.child, self._changed_s)
 
     def cut(self, *ways: str) -> None:
@@ -222,7 +222,7 @@ class LocalLink:
         self.relay.release(*ways)
 
     async def done(self) -> None:
-        """What was last asked for has happened, as it does at once."""
+        """Returns at once, because changes take effect immediately."""
 
     @property
     def is_cut(self) -> bool:
@@ -233,10 +233,10 @@ class LocalLink:
 
 
 class LocalNetwork:
-    """The brokers of a scenario, as processes."""
+    """The brokers of a scenario as processes."""
 
     def __init__(self, scenario: Scenario, place: Place, is_relayed: bool = False) -> None:
-        """`is_relayed`: every link has a relay, not only those to which the scenario does something."""
+        """`is_relayed`: every link has a relay, not only those that the scenario cuts, delays or narrows."""
         self._scenario = scenario
         self._place = place
         self._is_relayed = is_relayed
@@ -251,7 +251,7 @@ class LocalNetwork:
         return asyncio.get_running_loop().time()
 
     async def start(self) -> None:
-        """All brokers are up, and linked to their parents."""
+        """Starts all brokers, and waits until they are linked to their parents."""
         scenario, link_secret = self._scenario, new_secret()
         for name in scenario.tree.names:
             self.hosts[name] = LocalHost(self, name, self._place.raw / name, scenario.routing, scenario.durability)
@@ -293,32 +293,32 @@ class LocalNetwork:
         place = self._place
         options = clients_options(self._scenario, place, part, parts, str(place.raw / CLIENTS))
         name = f"clients {part + 1} of {parts}"
-        said = Said()
+        stderr = StderrLines()
         process = await self.processes.spawn(
-            name, said, "brokerbed.clients.process", str(place.scenario_file), *options
+            name, stderr, "brokerbed.clients.process", str(place.scenario_file), *options
         )
-        clients = ClientProcess(name, process, said)
+        clients = ClientProcess(name, process, stderr)
         self._clients.append(clients)
         return clients
 
     async def listen(self) -> None:
-        """It is heard as it is said."""
+        """Nothing to do: stderr is read continuously."""
 
     @property
-    def said(self) -> dict[str, Said]:
+    def stderr(self) -> dict[str, StderrLines]:
         """What brokers and clients wrote to stderr."""
-        return said_by(self.hosts, self._clients)
+        return stderr_by_source(self.hosts, self._clients)
 
     async def clocks(self) -> dict[str, Reading]:
-        """All have the clock of this machine."""
+        """No readings: all brokers use the clock of this machine."""
         return {}
 
     async def cause(self, error: GroundError) -> GroundError:
-        """It says itself what is wrong."""
+        """The error explains itself."""
         return error
 
     async def close(self) -> None:
-        """Nothing is left running."""
+        """Ends all brokers and clients."""
         for host in self.hosts.values():
             await host.end()
         for relay in self.relays:
@@ -326,12 +326,12 @@ class LocalNetwork:
         await self.processes.close()
 
 
-def reserved() -> socket.socket:
-    """A port of the system's choice: bound and not listening, so that only a broker that is told of it can use it."""
-    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind((LOOPBACK, 0))
-    return held
+def reserve_port() -> socket.socket:
+    """Reserves a free port: the socket is bound but does not listen, so a broker that knows the port can use it."""
+    reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reservation.bind((LOOPBACK, 0))
+    return reservation
 
 
 class LocalGround(RealGround):
@@ -341,4 +341,4 @@ class LocalGround(RealGround):
     def network(self, scenario: Scenario, place: Place) -> LocalNetwork:
         journal.clean()
         use_all_handles()
-        return LocalNetwork(scenario, place, is_relayed=self._watcher is not None)  # who watches may cut any link
+        return LocalNetwork(scenario, place, is_relayed=self._watcher is not None)  # any link may be cut

@@ -20,9 +20,9 @@ GONE = "gone with a crash"
 
 
 class Entered(NamedTuple):
-    """A message as a client published it."""
+    """A message that a client published, where it entered the network."""
 
-    message: str  # its identity: the broker where it entered, with its life, and its number there
+    message: str  # its identity: broker and life where it entered, and its number there
     topic: str
     time_ns: int
     publisher: str
@@ -30,13 +30,13 @@ class Entered(NamedTuple):
 
 @dataclass
 class Period:
-    """A client's subscription, from when to when."""
+    """The subscription of a client, and when it existed."""
 
     client: str
     topic_filter: str
     qos: int
     from_ns: int
-    to_ns: int | None = None  # None: it is still there
+    to_ns: int | None = None  # None: it still exists
     is_ended_by_crash: bool = False
 
 
@@ -45,24 +45,24 @@ class Event(NamedTuple):
     kind: int
     reason: int
     qos: int
-    message: str  # empty if it is of none
+    message: str  # empty if the event has no message
     topic: str
     subject: str
 
 
 @dataclass
 class BrokerLog:
-    """What a broker's log says over all its lives."""
+    """The contents of a broker's log over all its lives."""
 
-    is_input_served: bool  # it works on a message before routing it
+    is_input_served: bool  # messages are served before they are routed
     entered: list[Entered] = field(default_factory=list)
-    received: set[str] = field(default_factory=set)  # messages, also from links
-    routed: set[tuple[str, str]] = field(default_factory=set)  # messages and receivers
-    open: dict[tuple[str, str], str] = field(default_factory=dict)  # ... not acknowledged; the topic
-    at_input: dict[str, str] = field(default_factory=dict)  # in service there: messages and topics
-    gone_at_input: dict[str, str] = field(default_factory=dict)  # those of former lives
+    received: set[str] = field(default_factory=set)  # messages from clients and links
+    routed: set[tuple[str, str]] = field(default_factory=set)  # pairs of message and receiver
+    open: dict[tuple[str, str], str] = field(default_factory=dict)  # pairs that are not acknowledged, with the topic
+    at_input: dict[str, str] = field(default_factory=dict)  # messages in service at the input, with their topics
+    gone_at_input: dict[str, str] = field(default_factory=dict)  # those that were lost with a former life
     dropped: list[tuple[Reason, str, str, str]] = field(default_factory=list)  # message, topic, receiver
-    periods: dict[tuple[str, str], Period] = field(default_factory=dict)  # by client and filter, if it is there
+    periods: dict[tuple[str, str], Period] = field(default_factory=dict)  # current subscriptions by client and filter
     ended: list[Period] = field(default_factory=list)
     started_ns: int = -1
 
@@ -75,7 +75,7 @@ class BrokerLog:
             self._note_message(event, brokers)
 
     def _start(self, time_ns: int) -> None:
-        """What survived the crash is subscribed to, and worked on, at once."""
+        """Begins a new life: surviving subscriptions are logged again at once, and messages at the input are gone."""
         self.started_ns = time_ns
         self.gone_at_input |= self.at_input
         self.at_input = {}
@@ -133,37 +133,37 @@ def is_link(subject: str, brokers: Iterable[str]) -> bool:
 def losses(
     folders: Mapping[str, Path], waiting: Mapping[str, int], calm_ns: Sequence[int], is_input_served: bool
 ) -> list[str]:
-    """A line for each loss. `folders`: where the brokers' logs are; `waiting`: how many messages each still has for
-    clients that are not connected; `calm_ns`: the times, in order, at which nothing was under way."""
+    """Describes each loss in a line. `folders` have the logs of the brokers, `waiting` is how many messages each broker
+    still has for clients that are not connected, and `calm_ns` are the times at which nothing was under way."""
     logs = {name: BrokerLog(is_input_served) for name in folders}
     for name, log in logs.items():
         for event in events(folders[name]):
             log.note(event, folders)
-    found: dict[tuple[str, str], str] = {}  # by message and receiver
+    lost: dict[tuple[str, str], str] = {}  # by message and receiver
     for name, log in logs.items():
         for message, topic, receiver, why in _undelivered(log, logs, waiting[name]):
-            found[message, receiver] = f"{message} to {topic} at {name}{receiver and f' for {receiver}'}: {why}"
-    known = {message for message, _ in found}
+            lost[message, receiver] = f"{message} to {topic} at {name}{receiver and f' for {receiver}'}: {why}"
+    reported = {message for message, _ in lost}
     for name, log in logs.items():
-        for entered, client in _never_there(log, logs.values(), calm_ns):
-            if entered.message not in known:
-                found[entered.message, client] = (
+        for entered, client in _never_routed(log, logs.values(), calm_ns):
+            if entered.message not in reported:
+                lost[entered.message, client] = (
                     f"{entered.message} to {entered.topic}: never came to {name}, where {client} is subscribed"
                 )
-    return list(found.values())
+    return list(lost.values())
 
 
-def described_losses(lost: list[str]) -> str:
+def losses_text(lost: list[str]) -> str:
     count = "1 delivery at QoS 1 or 2 was" if len(lost) == 1 else f"{len(lost)} deliveries at QoS 1 or 2 were"
     more = [f"... and {len(lost) - SHOWN_MAX} more"] if len(lost) > SHOWN_MAX else []
     return "\n".join([f"{count} lost:", *lost[:SHOWN_MAX], *more])
 
 
 def _undelivered(log: BrokerLog, logs: Mapping[str, BrokerLog], waiting: int) -> Iterator[tuple[str, str, str, str]]:
-    """Message, topic, receiver, and what became of it."""
+    """Yields the message, topic and receiver of each lost delivery, and the reason."""
     for reason, message, topic, receiver in log.dropped:
         is_ended = reason == Reason.SESSION_ENDED and not is_link(receiver, logs)
-        if not is_ended and reason != Reason.EXPIRED:  # that is what the receiver or the publisher wanted
+        if not is_ended and reason != Reason.EXPIRED:  # intended by the receiver or the publisher
             yield message, topic, receiver, f"dropped, {reason.name.lower().replace('_', ' ')}"
     yield from ((message, topic, "", GONE) for message, topic in log.gone_at_input.items())
     to_clients = []
@@ -172,34 +172,34 @@ def _undelivered(log: BrokerLog, logs: Mapping[str, BrokerLog], waiting: int) ->
             to_clients.append((message, topic, receiver, GONE))
         elif message not in logs[receiver.partition(">")[2]].received:
             yield message, topic, receiver, GONE
-    yield from to_clients[: max(0, len(to_clients) - waiting)]  # a crash takes the oldest
+    yield from to_clients[: max(0, len(to_clients) - waiting)]  # a crash loses the oldest
 
 
-def _never_there(log: BrokerLog, logs: Iterable[BrokerLog], calm_ns: Sequence[int]) -> Iterator[tuple[Entered, str]]:
+def _never_routed(log: BrokerLog, logs: Iterable[BrokerLog], calm_ns: Sequence[int]) -> Iterator[tuple[Entered, str]]:
     """Messages that were not routed to a client of this broker although its subscription was known everywhere.
 
-    If it has been given up meanwhile, it may have been so before the message came.
+    Subscriptions that ended are not checked, because they may have ended before the message arrived.
     """
-    entered = [it for other in logs for it in other.entered]
+    entered = [arrival for other in logs for arrival in other.entered]
     for period in (*log.ended, *log.periods.values()):
         place = bisect_left(calm_ns, period.from_ns)
         is_given_up = period.to_ns is not None and not period.is_ended_by_crash
         if period.qos == 0 or place == len(calm_ns) or is_given_up:
             continue
-        for it in entered:
-            is_known = calm_ns[place] <= it.time_ns and (period.to_ns is None or it.time_ns < period.to_ns)
-            is_due = is_known and it.publisher != period.client and matches(period.topic_filter, it.topic)
-            if is_due and (it.message, period.client) not in log.routed:
-                yield it, period.client
+        for arrival in entered:
+            is_known = calm_ns[place] <= arrival.time_ns and (period.to_ns is None or arrival.time_ns < period.to_ns)
+            is_due = is_known and arrival.publisher != period.client and matches(period.topic_filter, arrival.topic)
+            if is_due and (arrival.message, period.client) not in log.routed:
+                yield arrival, period.client
 
 
 def events(folder: Path) -> Iterator[Event]:
-    """Of all lives of a broker, in order."""
+    """The events of all lives of a broker, in order."""
     life = 1
     while (file := folder / RECORDS_FILE.format(life)).exists():
         names = _names(folder / NAMES_FILE.format(life))
         data = file.read_bytes()[len(MAGIC) :]
-        whole = data[: len(data) // RECORD.size * RECORD.size]  # the broker may be writing
+        whole = data[: len(data) // RECORD.size * RECORD.size]  # the broker may be writing a record
         for record in RECORD.iter_unpack(whole):
             time_ns, sequence, origin, subject, topic, _, _, _, kind, qos, reason, _ = record
             message = f"{names[origin]}.{sequence}" if sequence >= 0 and origin >= 0 else ""
@@ -210,4 +210,4 @@ def events(folder: Path) -> Iterator[Event]:
 def _names(file: Path) -> dict[int, str]:
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     entries = [json.loads(line) for line in lines if line.endswith("\n")]
-    return {it["name"]: it["is"] for it in entries if "name" in it}
+    return {entry["name"]: entry["is"] for entry in entries if "name" in entry}

@@ -1,21 +1,22 @@
-"""Whether this machine can hold a scenario's processes, and what they write."""
+"""Checks whether this machine has the memory, open files and disk space that a scenario needs."""
 
 import os
 import resource
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from brokerbed.orchestrator.grounds.base import GroundError
 from brokerbed.scenario import Scenario
 
-BROKER_MB, CONTAINER_MB, CLIENTS_MB = 32, 36, 120  # about what they take; measured, see docs/grounds.md and docker.md
+BROKER_MB, CONTAINER_MB, CLIENTS_MB = 32, 36, 120  # approximate, measured: see docs/grounds.md and docker.md
 SPACE_BYTES_MIN = 2**20  # brokers and clients write less than this between two checks
 HANDLES_PER_BROKER, HANDLES_OWN = 10, 200  # three pipes, two ports, up to five for the relay of its link
 
 
 def check_machine(scenario: Scenario, parts: int) -> None:
-    """Raises GroundError if it cannot hold so many processes; `parts` of them have clients."""
+    """Raises GroundError if this machine cannot run the brokers and `parts` processes with clients."""
     check_memory(scenario, parts, BROKER_MB)
     brokers = len(scenario.tree.names)
     needed, (_, most) = _handles(scenario, parts), resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -29,8 +30,8 @@ def check_machine(scenario: Scenario, parts: int) -> None:
 
 def check_memory(scenario: Scenario, parts: int, broker_mb: int) -> None:
     brokers = len(scenario.tree.names)
-    needed_mb, free_mb = brokers * broker_mb + parts * CLIENTS_MB, _available_mb()
-    if free_mb is not None and needed_mb > free_mb:
+    needed_mb, free_mb = brokers * broker_mb + parts * CLIENTS_MB, psutil.virtual_memory().available / 1e6
+    if needed_mb > free_mb:
         raise GroundError(
             f"{brokers} running brokers need about {needed_mb / 1000:.1f} GB of memory, and only"
             f" {free_mb / 1000:.1f} GB are free: make the tree smaller, or run it --on virtual",
@@ -39,7 +40,7 @@ def check_memory(scenario: Scenario, parts: int, broker_mb: int) -> None:
 
 
 def _handles(scenario: Scenario, parts: int) -> int:
-    """Of that process which needs most: the orchestrator, one with clients, or a broker."""
+    """The open files of the process that needs most: the orchestrator, a process with clients, or a broker."""
     peers = [peer.broker for peer in (*scenario.publishers, *scenario.subscribers)]
     own = len(scenario.tree.names) * HANDLES_PER_BROKER
     clients = (len(peers) * scenario.copies + len(scenario.tree.names)) // parts
@@ -48,22 +49,14 @@ def _handles(scenario: Scenario, parts: int) -> int:
 
 
 def use_all_handles() -> None:
-    """As many open files as are allowed, here and in processes that are started from now on."""
+    """Raises the limit on open files to the maximum, for this process and those it starts later."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def check_space(folder: Path) -> None:
-    """Raises GroundError if the disk is full: brokers make their clients wait then, and what they measure is void."""
+    """Raises GroundError if the disk is full, because brokers then block their clients and measurements are invalid."""
     space = os.statvfs(folder)
-    free = space.f_bfree if os.geteuid() == 0 else space.f_bavail  # some blocks are kept for root
+    free = space.f_bfree if os.geteuid() == 0 else space.f_bavail  # some blocks are reserved for root
     if free * space.f_frsize < SPACE_BYTES_MIN:
         raise GroundError(f"{folder}: No space left on device; the run was ended", is_missing=True)
-
-
-def _available_mb() -> float | None:
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) / 1000
-    return None

@@ -1,4 +1,4 @@
-"""What networks of real brokers have in common: which links are special, waiting until all are linked."""
+"""Functions that networks of real brokers share: properties of links, and waiting until all links are connected."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -8,39 +8,41 @@ from brokerbed.broker.laws import sampler
 from brokerbed.clients.workload import stream
 from brokerbed.orchestrator.grounds.base import GroundError
 from brokerbed.orchestrator.grounds.clients import ClientProcess
-from brokerbed.orchestrator.grounds.processes import Said
+from brokerbed.orchestrator.grounds.processes import StderrLines
 from brokerbed.orchestrator.grounds.relay import Quality
 from brokerbed.orchestrator.grounds.watch import BrokerState
 from brokerbed.scenario import Scenario
 
 READY_S_MAX = 60.0
-LOOK_S = 0.02  # between two looks at all brokers
+LOOK_S = 0.02  # how often all brokers are queried
 
 
-class Looked(Protocol):
+class Watchable(Protocol):
     async def look(self) -> None: ...
     def check(self) -> None: ...
 
 
 def has_quality(scenario: Scenario, child: str, parent: str) -> bool:
-    """Whether the link is slow or narrow."""
-    return any(set(it.between) == {child, parent} for it in scenario.links)
+    """Whether the scenario gives the link a delay or a bandwidth."""
+    return any(set(link.between) == {child, parent} for link in scenario.links)
 
 
 def is_cut(scenario: Scenario, child: str, parent: str) -> bool:
     """Whether a fault of the scenario may cut the link."""
-    cuts = [fault.cut for fault in scenario.faults if fault.cut is not None]
-    return any(cut == "any" or set(cut) == {child, parent} for cut in cuts)
+    return any(
+        fault.kind.cuts_links and fault.kind.target.is_near_link(fault.target, (child, parent))
+        for fault in scenario.faults
+    )
 
 
 def qualities(scenario: Scenario, child: str, parent: str) -> tuple[Quality, Quality]:
-    """Of the way up and of the way down, in wall time."""
+    """The qualities of the directions up and down, in wall time."""
     up, down = (_quality(scenario, *ends) for ends in ((child, parent), (parent, child)))
     return up, down
 
 
 def _quality(scenario: Scenario, *ends: str) -> Quality:
-    link = next((it for it in scenario.links if set(it.between) == set(ends)), None)
+    link = next((link for link in scenario.links if set(link.between) == set(ends)), None)
     if link is None:
         return Quality()
     speedup, delay = scenario.clock.speedup, None
@@ -60,23 +62,23 @@ class Watched(Protocol):
 
 
 def is_linked(one: Watched, other: Watched, changed_s: float) -> bool:
-    """As the one said after the last thing that was done to either, or to their link."""
+    """Whether one broker has reported the link as connected since the last change to either broker or to the link."""
     return one.state is not None and one.state.is_linked(other.name, max(one.changed_s, other.changed_s, changed_s))
 
 
-class Speaks(Protocol):
+class HasStderr(Protocol):
     @property
-    def said(self) -> Said: ...
+    def stderr(self) -> StderrLines: ...
 
 
-def said_by(hosts: Mapping[str, Speaks], clients: Iterable[ClientProcess]) -> dict[str, Said]:
-    """What brokers and clients wrote to stderr."""
-    brokers = {f"broker {name}": host.said for name, host in hosts.items()}
-    return brokers | {process.name: process.said for process in clients}
+def stderr_by_source(hosts: Mapping[str, HasStderr], clients: Iterable[ClientProcess]) -> dict[str, StderrLines]:
+    """The stderr of all brokers and clients, by the name of the process."""
+    brokers = {f"broker {name}": host.stderr for name, host in hosts.items()}
+    return brokers | {process.name: process.stderr for process in clients}
 
 
-async def look_until(hosts: Mapping[str, Looked], holds: Callable[[], bool], what: str) -> None:
-    """All brokers are asked again and again until it holds."""
+async def look_until(hosts: Mapping[str, Watchable], holds: Callable[[], bool], what: str) -> None:
+    """Queries all brokers repeatedly until the condition holds."""
     now = asyncio.get_running_loop().time
     end_s = now() + READY_S_MAX
     while not holds():
@@ -88,19 +90,19 @@ async def look_until(hosts: Mapping[str, Looked], holds: Callable[[], bool], wha
         await asyncio.sleep(LOOK_S)
 
 
-async def end_all(tasks: Iterable["asyncio.Task[None]"]) -> None:
-    """Whatever they would still do or say."""
+async def cancel_all(tasks: Iterable["asyncio.Task[None]"]) -> None:
+    """Cancels the tasks and ignores their results."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def all_of(work: Iterable[Awaitable[None]]) -> None:
-    """The first error ends the rest."""
+    """Awaits all; the first error cancels the others."""
     try:
         async with asyncio.TaskGroup() as group:
-            for it in work:
-                group.create_task(_of(it))
+            for awaitable in work:
+                group.create_task(_of(awaitable))
     except* (GroundError, OSError) as errors:
         raise errors.exceptions[0] from None
 

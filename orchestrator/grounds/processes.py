@@ -1,4 +1,4 @@
-"""The processes of a run: each is in the journal, what it says on stderr is kept, and none is left when it is over."""
+"""The processes of a run. Each is in the journal, the last lines of its stderr are kept, and `close` ends them all."""
 
 import asyncio
 import signal
@@ -10,15 +10,15 @@ from contextlib import suppress
 from brokerbed.orchestrator.grounds import journal
 from brokerbed.orchestrator.grounds.base import GroundError
 
-END_S_MAX = 5.0  # for a process that was asked to end
+END_S_MAX = 5.0  # how long a process may take to end
 LINE_BYTES_MAX = 1 << 24
-KEPT_LINES = 50  # of what a process said
-TOLD_LINES = 5  # of what it said before it died
+KEPT_LINES = 50  # lines of stderr that are kept per process
+SHOWN_LINES = 5  # lines of stderr that the report of a death shows
 COMPLAINTS_MAX = 5
 
 
-class Said:
-    """What a process, or one life of a broker after the other, wrote to stderr."""
+class StderrLines:
+    """The last lines that a process, or a broker over all its lives, wrote to stderr."""
 
     def __init__(self) -> None:
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
@@ -32,19 +32,19 @@ class Said:
             self.lines.append(line.decode(errors="replace").strip().removeprefix("brokerbed broker: "))
 
     @property
-    def is_over(self) -> bool:
-        """It will say nothing more."""
+    def is_closed(self) -> bool:
+        """Whether stderr has ended."""
         return self._listening is None or self._listening.done()
 
-    async def over(self) -> None:
+    async def wait_closed(self) -> None:
         if self._listening is not None:
             await asyncio.wait([self._listening])
 
     @property
     def last(self) -> str:
-        """As the end of a sentence, empty if it said nothing."""
-        told = [line for line in self.lines if line][-TOLD_LINES:]
-        return ": " + " / ".join(told) if told else ""
+        """The last lines as the end of a sentence; empty if there are none."""
+        shown = [line for line in self.lines if line][-SHOWN_LINES:]
+        return ": " + " / ".join(shown) if shown else ""
 
 
 class Processes:
@@ -53,14 +53,14 @@ class Processes:
         self._creating: set[asyncio.Task[asyncio.subprocess.Process]] = set()
         self._all: list[asyncio.subprocess.Process] = []
 
-    async def spawn(self, what: str, said: Said, module: str, *options: str) -> asyncio.subprocess.Process:
-        """In a session of its own, so that Ctrl-C reaches only the orchestrator; it ends when its input does."""
-        creating = asyncio.create_task(self._create(what, said, module, *options))
+    async def spawn(self, what: str, stderr: StderrLines, module: str, *options: str) -> asyncio.subprocess.Process:
+        """Starts a process in its own session, which Ctrl-C does not reach. The process exits when its stdin ends."""
+        creating = asyncio.create_task(self._create(what, stderr, module, *options))
         self._creating.add(creating)
         creating.add_done_callback(self._creating.discard)
-        return await asyncio.shield(creating)  # whoever is cancelled meanwhile leaves a process that is known
+        return await asyncio.shield(creating)  # if we are cancelled meanwhile, the process is still registered
 
-    async def _create(self, what: str, said: Said, module: str, *options: str) -> asyncio.subprocess.Process:
+    async def _create(self, what: str, stderr: StderrLines, module: str, *options: str) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(
@@ -71,12 +71,12 @@ class Processes:
             raise GroundError(f"{what} cannot be started ({error.strerror})", is_missing=True) from None
         self._all.append(process)
         assert process.stderr is not None
-        said.listen(process.stderr)
+        stderr.listen(process.stderr)
         self._journal.process(process.pid, what)
         return process
 
     async def close(self) -> None:
-        """Nothing is left running."""
+        """Ends all processes."""
         if self._creating:
             await asyncio.wait(self._creating)
         left = self._all
@@ -87,7 +87,7 @@ class Processes:
                     process.send_signal(number)
                     process.send_signal(signal.SIGCONT)
             if left:
-                await asyncio.wait([asyncio.ensure_future(it.wait()) for it in left], timeout=END_S_MAX)
+                await asyncio.wait([asyncio.ensure_future(process.wait()) for process in left], timeout=END_S_MAX)
         self._journal.close()
 
 
@@ -99,15 +99,15 @@ def how_it_ended(code: int) -> str:
     return f"killed by signal {-code}"
 
 
-def complaints(said: Mapping[str, Said]) -> Iterable[str]:
-    """What they said, one sentence each, said by several only once."""
+def stderr_warnings(stderr_by_source: Mapping[str, StderrLines]) -> Iterable[str]:
+    """The lines on stderr as sentences; equal lines of several processes appear once."""
     by_line: dict[str, list[str]] = {}
-    for name, its in said.items():
-        for line in dict.fromkeys(its.lines):
+    for name, stderr in stderr_by_source.items():
+        for line in dict.fromkeys(stderr.lines):
             by_line.setdefault(line, []).append(name)
-    told = [(line, names) for line, names in by_line.items() if line]
-    for line, names in told[:COMPLAINTS_MAX]:
+    sentences = [(line, names) for line, names in by_line.items() if line]
+    for line, names in sentences[:COMPLAINTS_MAX]:
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
         yield f"{names[0]}{others} said: {line}"
-    if len(told) > COMPLAINTS_MAX:
-        yield f"brokers and clients said {len(told) - COMPLAINTS_MAX} other things"
+    if len(sentences) > COMPLAINTS_MAX:
+        yield f"brokers and clients said {len(sentences) - COMPLAINTS_MAX} other things"

@@ -1,6 +1,6 @@
-"""The story of a run in real time: brokers, clients, the measured time with its faults, the drain.
+"""The phases of a run in real time: start of brokers and clients, measured time with faults, drain.
 
-Shared by the grounds on which real processes run; each has its own network of brokers.
+All grounds with real processes share this module; each has its own network of brokers.
 """
 
 import asyncio
@@ -18,25 +18,26 @@ from brokerbed.clients.crowd import copies_of
 from brokerbed.clients.raw_log import append
 from brokerbed.clients.sockets import RealClock
 from brokerbed.log.record import CLIENTS, Log
-from brokerbed.orchestrator.faults import Faults, Host, Link
-from brokerbed.orchestrator.grounds.base import GroundError, Place, Played, Progress, Tell
+from brokerbed.orchestrator.faults import Faults
+from brokerbed.orchestrator.grounds.base import GroundError, Notify, Place, Played, Progress
 from brokerbed.orchestrator.grounds.clients import ClientProcess, ClientProcesses, RemotePeer, RemoteSessions
 from brokerbed.orchestrator.grounds.clocks import Reading
 from brokerbed.orchestrator.grounds.lateness import Lateness, short_demands, warnings_of, watch_loop
 from brokerbed.orchestrator.grounds.machine import check_space
-from brokerbed.orchestrator.grounds.network import all_of, end_all
-from brokerbed.orchestrator.grounds.processes import Said, complaints
+from brokerbed.orchestrator.grounds.network import all_of, cancel_all
+from brokerbed.orchestrator.grounds.processes import StderrLines, stderr_warnings
+from brokerbed.orchestrator.grounds.quiescence import QUIET_LOOKS
 from brokerbed.orchestrator.grounds.relay import Relay
 from brokerbed.scenario import Scenario
+from brokerbed.scenario.faults.network import Host, Link
 
-START_S = 0.3  # from the last preparation to model time zero
-STEP_S = 0.05  # between two looks at the run
+START_S = 0.3  # from the end of the preparations to model time zero
+STEP_S = 0.05  # how often the run is checked
 PROBE_S = 0.02
-DRAIN_MODEL_S = 60  # at most, and at least so much wall time:
+DRAIN_MODEL_S = 60  # the longest drain in model time, but at least this wall time:
 DRAIN_S_MIN = 10.0
-CALM_LOOKS = 3  # so many times in a row nothing is under way
-PARTS_MAX = 4  # processes with clients
-CLIENTS_S_MAX = 120.0  # for all to be connected
+PARTS_MAX = 4  # the largest number of processes with clients
+CLIENTS_S_MAX = 120.0  # how long all clients may take to connect
 
 
 class WatchedHost(Host, Protocol):
@@ -50,13 +51,13 @@ class WatchedHost(Host, Protocol):
     def changed_s(self) -> float: ...
     @property
     def metrics(self) -> tuple[str, int]:
-        """Where it tells of itself."""
+        """The address of its metrics."""
 
     async def look(self) -> None: ...
 
 
 class RealNetwork(Protocol):
-    """The brokers of a scenario, wherever they run."""
+    """The brokers of a scenario, on any ground with real processes."""
 
     @property
     def hosts(self) -> Mapping[str, WatchedHost]: ...
@@ -67,32 +68,32 @@ class RealNetwork(Protocol):
     async def start(self) -> None: ...
     async def look(self) -> None: ...
     async def listen(self) -> None:
-        """What was said so far is known then."""
+        """Reads everything that was written to stderr so far."""
 
     @property
-    def said(self) -> Mapping[str, Said]: ...
+    def stderr(self) -> Mapping[str, StderrLines]: ...
     def check(self) -> None: ...
     async def clients(self, part: int, parts: int, /) -> ClientProcess: ...
     async def cause(self, error: GroundError, /) -> GroundError:
-        """What is behind an error."""
+        """The cause of an error, or the error itself."""
 
     async def clocks(self) -> Mapping[str, Reading]:
-        """Of the brokers on other machines, and of the clients if they are there."""
+        """The clocks of brokers on other machines, and of the clients if they are there."""
 
     async def close(self) -> None: ...
 
 
 def parts_of(scenario: Scenario) -> int:
-    """How many processes have clients: no more than there are cores, or peers and brokers to share out."""
+    """The number of processes with clients: at most the number of cores, and of peers or brokers to distribute."""
     peers = (len(scenario.publishers) + len(scenario.subscribers)) * scenario.copies
     return max(1, min(PARTS_MAX, os.cpu_count() or 1, max(peers, len(scenario.tree.names))))
 
 
-Watcher = Callable[["RealRun"], AbstractAsyncContextManager[None]]  # is there while the measured time goes on
+Watcher = Callable[["RealRun"], AbstractAsyncContextManager[None]]  # entered during the measured time
 
 
 class RealRun:
-    """One scenario on one network; the network of faults.Faults."""
+    """A run of one scenario on one network. It is the network that faults.Faults acts on."""
 
     def __init__(
         self,
@@ -131,8 +132,9 @@ class RealRun:
         return self._faults
 
     async def peers(self, since_ns: int) -> list[dict[str, Any]]:
-        """Every copy of every peer, as the clients' processes tell of them."""
-        return [it for told in await self._clients.ask_all("peers", since_ns=since_ns) for it in told]
+        """Every copy of every peer, as the processes with the clients report them."""
+        answers = await self._clients.ask_all("peers", since_ns=since_ns)
+        return [peer for answer in answers for peer in answer]
 
     def clients_at(self, broker: str) -> Iterable[RemoteSessions]:
         return [RemoteSessions(broker, self._clients, self.hosts[broker].changed_s)]
@@ -160,7 +162,7 @@ class RealRun:
         try:
             async with nullcontext() if self._watcher is None else self._watcher(self):
                 await self._measure()
-            await end_all([watching])
+            await cancel_all([watching])
             held = (await self._clients.look()).held if self._faults.is_quiet else 0
             is_drained = await self._drain()
             self._played.until_ns = time.time_ns()
@@ -171,11 +173,11 @@ class RealRun:
             for process in processes:
                 await process.ended()
         except BaseException:
-            with suppress(OSError):  # the reason why the run failed matters more
+            with suppress(OSError):  # the reason for the failure of the run is more important
                 self._write_log()
             raise
         finally:
-            await end_all([watching])
+            await cancel_all([watching])
             self.clock.close()
         self._write_log()
         relays = self._relay_lateness()
@@ -191,13 +193,13 @@ class RealRun:
         self._played.warnings += [*short_demands(self.scenario), *clocks.warnings()]
         self._played.warnings += warnings_of(late, held, self._lags(), self._loop_lateness, relays, is_drained)
         await network.listen()
-        self._played.warnings += complaints(network.said)
+        self._played.warnings += stderr_warnings(network.stderr)
 
     def _write_log(self) -> None:
         append(self._place.raw / CLIENTS, self._parts + 1, self.client_log)
 
     def _check(self) -> None:
-        """Raises GroundError if the run cannot go on."""
+        """Raises GroundError if the run cannot continue."""
         self._network.check()
         check_space(self._place.raw)
 
@@ -216,33 +218,33 @@ class RealRun:
 
     async def _measure(self) -> None:
         assert self._faults is not None
-        looking: list[asyncio.Task[None]] = []  # the last of them
+        looking: list[asyncio.Task[None]] = []  # the query in progress
         try:
             while (now_ns := self.clock.now_ns) < self.end_ns:
                 self._check()
                 self._progress(max(0.0, now_ns / self.end_ns))
-                if self._faults.is_probing and all(it.done() for it in looking):
+                if self._faults.is_probing and all(task.done() for task in looking):
                     looking = [asyncio.create_task(self._look())]
                 left_s = (self.end_ns - now_ns) / NS_PER_S / self.clock.speedup
                 await asyncio.sleep(min(STEP_S, max(0.0, left_s)))
             await all_of(looking)
         finally:
-            await end_all(looking)
+            await cancel_all(looking)
 
     async def _look(self) -> None:
-        """At those brokers that a fault has to do with, and at the clients."""
+        """Queries the clients, and the brokers whose state the probes of faults need."""
         assert self._faults is not None
-        names = self._faults.concerned
+        names = self._faults.probed_brokers
         await asyncio.gather(*(self.hosts[name].look() for name in names), self._clients.look())
 
     async def _drain(self) -> bool:
-        """Whether everything has arrived."""
+        """Waits until everything has arrived; False if that takes too long."""
         assert self._faults is not None
         self._faults.heal()
         await self._clients.ask_all("stop")
         end_s = time.monotonic() + max(DRAIN_S_MIN, DRAIN_MODEL_S / self.clock.speedup)
-        calm = 0
-        while calm < CALM_LOOKS and time.monotonic() < end_s:
+        quiet_looks = 0
+        while quiet_looks < QUIET_LOOKS and time.monotonic() < end_s:
             self._check()
             await self._network.look()
             for name, host in self.hosts.items():
@@ -252,32 +254,32 @@ class RealRun:
                     )
             state = await self._clients.look()
             brokers = [host.state for host in self.hosts.values()]
-            is_calm = (
+            is_quiet = (
                 not self._faults.is_probing
                 and state.under_way == 0
                 and not state.unsettled
-                and all(it is not None and it.under_way == 0 for it in brokers)
+                and all(broker is not None and broker.under_way == 0 for broker in brokers)
                 and all(link.is_connected for link in self.links.values())
             )
-            calm = calm + 1 if is_calm else 0
+            quiet_looks = quiet_looks + 1 if is_quiet else 0
             await asyncio.sleep(STEP_S)
-        return calm >= CALM_LOOKS
+        return quiet_looks >= QUIET_LOOKS
 
     def _relay_lateness(self) -> Lateness:
-        """Of all relays of slow links together."""
-        found = Lateness()
+        """The lateness of all relays of delayed links together."""
+        lateness = Lateness()
         for relay in self._network.relays:
             for way in relay.ways.values():
-                found.merge(way.lateness)
-        return found
+                lateness.merge(way.lateness)
+        return lateness
 
     def _lags(self) -> dict[str, float]:
         states = {name: host.state for name, host in self.hosts.items() if host.state is not None}
-        return {name: it.lag_s / it.lag_samples for name, it in states.items() if it.lag_samples}
+        return {name: state.lag_s / state.lag_samples for name, state in states.items() if state.lag_samples}
 
 
 class RealGround(ABC):
-    """Runs the story in an event loop of its own."""
+    """A ground with real processes. It plays a run in its own event loop."""
 
     def __init__(self, watcher: Watcher | None = None) -> None:
         self._watcher = watcher
@@ -287,13 +289,13 @@ class RealGround(ABC):
 
     @abstractmethod
     def network(self, scenario: Scenario, place: Place) -> RealNetwork:
-        """Not started yet."""
+        """Creates the network; does not start it."""
 
     @abstractmethod
     def check(self, scenario: Scenario) -> None:
         """See base.Ground."""
 
-    def prepare(self, tell: Tell) -> None:  # noqa: B027 - most have nothing to prepare
+    def prepare(self, notify: Notify) -> None:  # noqa: B027 - most have nothing to prepare
         """See base.Ground."""
 
     def play(self, scenario: Scenario, place: Place, progress: Progress) -> None:
@@ -305,7 +307,7 @@ class RealGround(ABC):
         try:
             await self._play_until(stopping, scenario, place, progress)
         finally:
-            self._stop = None  # a further signal must not try to wake a closed loop
+            self._stop = None  # another signal must not wake a closed loop
 
     async def _play_until(self, stopping: asyncio.Event, scenario: Scenario, place: Place, progress: Progress) -> None:
         if self._is_stopped:

@@ -1,6 +1,8 @@
-"""The grounds by name. A new ground is a module with a class that meets the contract of base.py, and a record here.
+"""The grounds by name: ours, and those of other packages (entry points of the group `brokerbed.grounds`).
 
-Modules of grounds are imported when a ground is made: an SDK takes a while to import, or is not installed.
+A ground is a class that meets the contract of base.py, and a record. Our records are here and not beside the classes,
+because the modules of grounds are imported only when a ground is made: an SDK takes a while to import, or is not
+installed.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,6 +10,7 @@ from dataclasses import dataclass
 
 from brokerbed.orchestrator.grounds.base import Ground
 from brokerbed.orchestrator.grounds.real import Watcher
+from brokerbed.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,5 +51,5 @@ _KINDS = (
     GroundKind("local", "a process", _local),
     GroundKind("docker", "a container", _docker, has_engines=True, extra="docker"),
 )
-GROUNDS = {kind.name: kind for kind in _KINDS}
+GROUNDS: Registry[GroundKind] = Registry(lambda: _KINDS, "brokerbed.grounds")
 VIRTUAL = _KINDS[0].name

@@ -1,7 +1,7 @@
 """A TCP relay for one overlay link: the connections of a child to its parent pass through it.
 
-It can hold what passes, one way or both, be slow or narrow, and break connections. It knows nothing of MQTT. All of it
-runs in the event loop that opened it.
+It can hold data in one direction or both, delay it or limit its bandwidth, and break connections. It knows nothing of
+MQTT. All of it runs in the event loop that opened it.
 """
 
 import asyncio
@@ -14,44 +14,44 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
-from brokerbed.orchestrator.grounds.line import Quality
-from brokerbed.orchestrator.grounds.pipe import Pipe, Way
+from brokerbed.orchestrator.grounds.delayed_stream import Quality
+from brokerbed.orchestrator.grounds.pipe import Direction, Pipe
 
 __all__ = ["Quality", "Relay"]
 
 UP, DOWN = "up", "down"  # from child to parent, from parent to child
-CHUNK_BYTES = 256 * 1024  # read at once, and kept of what a child sends that is not connected yet
-CONNECTIONS_MAX = 64  # a link has one; others are those that were given up and whose end is held
-ACCEPT_RETRY_S = 0.5  # when the system has no more descriptors
+CHUNK_BYTES = 256 * 1024  # largest read; also what is kept of a child whose connection to the parent is not made yet
+CONNECTIONS_MAX = 64  # a link has one; others were abandoned, and their end is held
+ACCEPT_RETRY_S = 0.5  # wait when there are no file descriptors left
 
 
-_SOCKETS: "WeakSet[socket.socket]" = WeakSet()  # of all relays
+_SOCKETS: "WeakSet[socket.socket]" = WeakSet()  # the sockets of all relays of this process
 
 
 def _close_inherited() -> None:
-    """A forked process has copies of all sockets; with them it would keep connections open that a relay breaks."""
+    """Closes the copies of all sockets in a forked process, which would keep connections open that a relay breaks."""
     for inherited in list(_SOCKETS):
         if inherited.fileno() >= 0:
-            os.close(inherited.detach())  # `close` would wait until the event loop lets go of it
+            os.close(inherited.detach())  # `close` would wait for the event loop
 
 
 os.register_at_fork(after_in_child=_close_inherited)
 
 
 class Passage:
-    """One connection through the relay: it waits until no way is held, is dialled, and then has two pipes."""
+    """One connection through the relay: it waits until no direction is held, dials the parent, then has two pipes."""
 
-    __slots__ = ("_child", "_early", "_heard", "_is_refused", "_is_waiting", "_parent", "_pipes", "_relay")
+    __slots__ = ("_child", "_early", "_is_refused", "_is_waiting", "_parent", "_pipes", "_relay", "_start_bytes")
 
     def __init__(self, relay: "Relay", child: socket.socket) -> None:
         self._relay = relay
         self._child = child
         self._parent: socket.socket | None = None
         self._pipes: dict[str, Pipe] = {}
-        self._early = bytearray()  # what the child said before it could be heard
+        self._early = bytearray()  # what the child sent before it could be passed on
         self._is_waiting = False
         self._is_refused = False
-        self._heard = bytearray() if relay.is_hearing else None
+        self._start_bytes = bytearray() if relay.keeps_start else None
         prepare(child)
 
     @property
@@ -63,9 +63,9 @@ class Passage:
         return len(self._early) + sum(pipe.size_bytes for pipe in self._pipes.values())
 
     @property
-    def heard(self) -> bytes:
-        """How the child began, if the relay is to know."""
-        return bytes(self._heard or b"")
+    def start_bytes(self) -> bytes:
+        """The first bytes that the child sent, if the relay keeps them."""
+        return bytes(self._start_bytes or b"")
 
     def begin(self) -> None:
         if self._relay.is_cut:
@@ -90,7 +90,7 @@ class Passage:
             self._refuse()
 
     def _read_early(self) -> None:
-        """Who gives up before it is connected was never there, as if the cut had taken its first packet."""
+        """A child that gives up before the connection is made is forgotten, as if its first packet had been lost."""
         while len(self._early) < CHUNK_BYTES:
             try:
                 data = self._child.recv(CHUNK_BYTES - len(self._early))
@@ -110,7 +110,7 @@ class Passage:
             self._parent = socket.socket(family, socket.SOCK_STREAM)
             prepare(self._parent)
             problem = self._parent.connect_ex(address)
-        except OSError as error:  # no more descriptors
+        except OSError as error:  # no file descriptors left
             problem = error.errno or errno.EMFILE
         if problem in (0, errno.EINPROGRESS):
             assert self._parent is not None
@@ -125,7 +125,7 @@ class Passage:
             self._refuse()
             return
         relay, child, parent = self._relay, self._child, self._parent
-        up = Pipe(relay.loop, relay.buffer, relay.ways[UP], child, parent, self._done, self._heard)
+        up = Pipe(relay.loop, relay.buffer, relay.ways[UP], child, parent, self._done, self._start_bytes)
         down = Pipe(relay.loop, relay.buffer, relay.ways[DOWN], parent, child, self._done)
         up.opposite, down.opposite = down, up
         self._pipes = {UP: up, DOWN: down}
@@ -134,7 +134,7 @@ class Passage:
         self._early.clear()
 
     def _refuse(self) -> None:
-        """The child is told, unless that is held."""
+        """Ends the connection to the child, unless that direction is held."""
         self._is_refused = True
         if not self._relay.ways[DOWN].is_held:
             self._relay.ways[DOWN].crossed += 1
@@ -142,16 +142,16 @@ class Passage:
             self.close()
 
     def reset(self) -> socket.socket:
-        """Both ends are told at once, also those of a held way; what is under way is lost.
+        """Breaks the connection for both ends at once, even in a held direction; what is under way is lost.
 
-        The parent hears an ordinary end: that it ends the connection, too, on the socket that is returned, shows that
-        it took notice.
+        The parent sees an ordinary end of the connection. When it closes the connection as well, which can be seen on
+        the returned socket, it has noticed.
         """
         parent, self._parent = self._parent, None
         assert parent is not None
         _end_by_reset(self._child)
         self.close()
-        with suppress(OSError):  # it has ended the connection itself
+        with suppress(OSError):  # the child has closed the connection itself
             parent.shutdown(socket.SHUT_WR)
         return parent
 
@@ -160,7 +160,7 @@ class Passage:
             self.close()
 
     def close(self) -> None:
-        """At once, whatever is under way."""
+        """Closes the connection at once; what is under way is lost."""
         for pipe in self._pipes.values():
             pipe.close()
         for end in (self._child, self._parent):
@@ -172,10 +172,10 @@ class Passage:
 
 
 class Relay:
-    """Listens for a child in place of its parent. To be used in one event loop, by that loop's thread.
+    """Listens for a child in place of its parent. All methods must be called in the thread of one event loop.
 
-    When `hold` has returned, nothing more is passed on that way, be it bytes or the end of a connection; nothing is
-    lost. Connections are made only while neither way is held.
+    After `hold` has returned, neither bytes nor the end of a connection are passed on in that direction; nothing is
+    lost. Connections are made only while neither direction is held.
     """
 
     def __init__(
@@ -185,23 +185,23 @@ class Relay:
         down: Quality = Quality(),  # noqa: B008
         host: str = "127.0.0.1",
         connections_max: int = CONNECTIONS_MAX,
-        is_hearing: bool = False,
+        keeps_start: bool = False,
     ) -> None:
-        """`is_hearing`: it keeps the first bytes of each connection, for `reset`."""
+        """`keeps_start`: it keeps the first bytes of each connection, for `reset`."""
         self._target_name = target
         self._host = host
         self._connections_max = connections_max
-        self.is_hearing = is_hearing
-        self.ways = {UP: Way(up), DOWN: Way(down)}
+        self.keeps_start = keeps_start
+        self.ways = {UP: Direction(up), DOWN: Direction(down)}
         self.buffer = bytearray(CHUNK_BYTES)
         self.loop: asyncio.AbstractEventLoop
         self.target: tuple[int, Any]  # family and address
         self._listener: socket.socket | None = None
         self._is_accepting = False
-        self._passages: dict[Passage, None] = {}  # in the order in which they came
+        self._passages: dict[Passage, None] = {}  # in order of arrival
 
     async def open(self, port: int = 0) -> int:
-        """Listens on this port, or on one that the system chooses, and returns it."""
+        """Listens on this port, or on a free one, and returns it."""
         self.loop = asyncio.get_running_loop()
         name, target_port = self._target_name
         family, *_, address = (await self.loop.getaddrinfo(name, target_port, type=socket.SOCK_STREAM))[0]
@@ -214,23 +214,23 @@ class Relay:
 
     @property
     def is_cut(self) -> bool:
-        """One way is enough: to connect takes both."""
+        """Whether a direction is held; then no connection can be made, because that requires both."""
         return any(way.is_held for way in self.ways.values())
 
     @property
     def size_bytes(self) -> int:
-        """What is under way in it."""
+        """The number of bytes under way."""
         return sum(passage.size_bytes for passage in self._passages)
 
     def hold(self, *ways: str) -> None:
-        """What comes these ways ("up", "down"; both, if none is given) waits here."""
+        """Holds data in these directions ("up", "down"; both if none is given)."""
         for way in ways or self.ways:
             self.ways[way].hold()
             for passage in self._passages:
                 passage.hold(way)
 
     def release(self, *ways: str) -> None:
-        """What was held goes on, in order."""
+        """Passes on what was held, in order."""
         released = [way for way in ways or self.ways if self.ways[way].is_held]
         for way in released:
             self.ways[way].is_held = False
@@ -238,26 +238,26 @@ class Relay:
             passage.release(released)
 
     def is_held(self, way: str) -> bool:
-        """Whether it is held and nothing has passed that way since."""
+        """Whether the direction is held and nothing has passed since."""
         return self.ways[way].is_quiet
 
     def reset(self, is_wanted: Callable[[bytes], bool]) -> list[socket.socket]:
-        """Breaks the connections whose first bytes are wanted; returns the sockets on which the parent ends them."""
-        wanted = [it for it in self._passages if it.is_connected and is_wanted(it.heard)]
+        """Breaks the connections whose first bytes match; returns the sockets on which the parent will end them."""
+        wanted = [passage for passage in self._passages if passage.is_connected and is_wanted(passage.start_bytes)]
         return [passage.reset() for passage in wanted]
 
     def refuse(self) -> None:
-        """Nobody is listened to until it is opened again; what is connected stays."""
+        """Refuses new connections until it is opened again; existing ones stay."""
         if self._listener is not None:
             listener, self._listener = self._listener, None
             self.loop.remove_reader(listener)
             self._is_accepting = False
             with suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)  # a copy in another process does not listen from now on either
+                listener.shutdown(socket.SHUT_RDWR)  # copies in other processes stop to listen, too
             listener.close()
 
     def close(self) -> None:
-        """Ends everything at once."""
+        """Closes all connections and stops listening."""
         self.refuse()
         for passage in list(self._passages):
             passage.close()
@@ -295,7 +295,7 @@ class Relay:
 
 
 def _end_by_reset(connection: socket.socket) -> None:
-    """When it is closed."""
+    """Makes the later close of the connection send a reset (RST)."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 

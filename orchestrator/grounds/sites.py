@@ -1,7 +1,7 @@
-"""The engines of a run: which containers are where, how they reach each other, how files get there and back.
+"""The engines of a run: where containers run, how they reach each other, and how files are transferred.
 
-One engine of this machine is near: folders of this machine are mounted, and one network, which the orchestrator is on,
-too, is all there is. Engines that were named are far, wherever they run: files are copied, and ports are published on
+The default engine of this machine is near: folders are mounted, and there is one network, which the orchestrator can
+reach. Engines that the user names are far, wherever they run: files are copied, and ports are published on
 their machines. If they are nodes of a swarm whose manager is the first, all containers are on one overlay network; if
 not, there is a network per engine, and what must reach another engine goes through published ports.
 """
@@ -31,22 +31,22 @@ from brokerbed.orchestrator.grounds.engine import LABEL, LOOPBACK, Engine
 from brokerbed.orchestrator.grounds.network import all_of
 
 SUBNETS = [f"10.{second}.{third}.0/22" for second in (213, 214, 215) for third in range(0, 256, 4)]
-PORTS = range(20_000, 32_000)  # to be published; below those that systems give to clients
-OTHERS = 100  # addresses that are left to the engine: a swarm has an endpoint of its own in each network, on each node
-ADDRESSES = 2**10 - 3 - OTHERS  # of a /22 that are ours; the first and the last have a meaning, one is the gateway's
-UID = 10001  # of what runs in containers, where it is not the orchestrator's user
-REMOVE_TRIES, REMOVE_S = 50, 0.2  # a swarm takes a while to see that nobody uses a network, and until it is gone
+PORTS = range(20_000, 32_000)  # ports to publish; below the range of ephemeral ports
+OTHERS = 100  # addresses left to the engine: a swarm has an endpoint per network and node
+ADDRESSES = 2**10 - 3 - OTHERS  # usable addresses of a /22, without network, broadcast and gateway
+UID = 10001  # user id in containers, unless it is the user of the orchestrator
+REMOVE_TRIES, REMOVE_S = 50, 0.2  # a swarm takes a while to remove a network
 
 
 @dataclass
 class Site:
-    """One engine, and the run's network there."""
+    """One engine, and the network of the run on it."""
 
     engine: Engine
-    machine: str  # its address, for the other machines
+    machine: str  # its address as other machines see it
     network: Any
     gateway: str
-    addresses: list[str]  # that are free
+    addresses: list[str]  # addresses that are not used yet
 
     def address(self) -> str:
         if not self.addresses:
@@ -65,10 +65,10 @@ class Sites:
         self._engines = engines
         self._labels = labels
         self._is_swarm = False
-        self._ports = random.sample(PORTS, len(PORTS))  # others may use this range, too
+        self._ports = random.sample(PORTS, len(PORTS))  # shuffled, because other programs may use this range, too
 
     async def open(self) -> None:
-        """The network, or networks."""
+        """Creates the networks of the run."""
         first = self._engines[0]
         self._is_swarm = not self.is_near and await _is_manager(first)
         shared: Site | None = None
@@ -85,15 +85,15 @@ class Sites:
     async def _machine_of(self, engine: Engine) -> str:
         loop = asyncio.get_running_loop()
         machine = await loop.run_in_executor(None, lambda: engine.machine)
-        others = [it for it in self._engines if not it.is_near]
+        others = [engine for engine in self._engines if not engine.is_near]
         if engine.is_near and others:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # nothing is sent
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # no packet is sent
                 probe.connect((await loop.run_in_executor(None, lambda: others[0].machine), 1))
                 return str(probe.getsockname()[0])
         return machine
 
     async def _site(self, engine: Engine, machine: str) -> Site:
-        """With addresses of our own choice, so that a broker keeps its address when it starts anew."""
+        """Creates a network whose addresses we assign, so that a broker keeps its address when it is restarted."""
         driver = {"driver": "overlay", "attachable": True} if self._is_swarm else {"driver": "bridge"}
         for subnet in SUBNETS:
             name = f"brokerbed-{self._labels[LABEL]}-{subnet.split('/')[0].replace('.', '-')}"
@@ -107,7 +107,7 @@ class Sites:
                 if "overlap" in str(error):
                     continue
                 raise
-            first, *rest = [str(it) for it in IPv4Network(subnet).hosts()]
+            first, *rest = [str(address) for address in IPv4Network(subnet).hosts()]
             return Site(engine, machine, network, first, rest[OTHERS:][::-1])
         raise GroundError("no network can be made: all addresses are taken (brokerbed clean, docker network prune)")
 
@@ -118,13 +118,13 @@ class Sites:
     def port(self) -> int:
         return self._ports.pop()
 
-    def shared_out(self, names: Sequence[str]) -> dict[str, Site]:
-        """Neighbours in this order are on one engine, as far as possible."""
+    def distribute(self, names: Sequence[str]) -> dict[str, Site]:
+        """Distributes brokers over the engines; neighbours in this order share an engine as far as possible."""
         count = len(self.all)
         return {name: self.all[number * count // len(names)] for number, name in enumerate(names)}
 
     def published_on(self, site: Site) -> str:
-        """The address of its machine that ports are published on: no other than those that must be reached."""
+        """The address on which the machine publishes ports: only the interface that must be reachable."""
         return LOOPBACK if site.engine.is_near and len(self.all) == 1 else site.machine
 
     async def close(self) -> None:
@@ -135,14 +135,14 @@ class Sites:
 
     async def _remove(self, site: Site) -> None:
         for _ in range(REMOVE_TRIES if self._is_swarm else 1):
-            with suppress(GroundError):  # somebody uses it, or its engine is gone
+            with suppress(GroundError):  # it is still used, or its engine is gone
                 if await site.engine.do(_is_gone, site.network) or not self._is_swarm:
                     return
             await asyncio.sleep(REMOVE_S)
 
 
 def _is_gone(network: Network) -> bool:
-    """Whether there was nothing to remove any more."""
+    """Removes the network. Returns True if it was gone already."""
     try:
         network.remove()
     except NotFound:
@@ -151,12 +151,12 @@ def _is_gone(network: Network) -> bool:
 
 
 async def _is_manager(engine: Engine) -> bool:
-    told: Any = await engine.do(engine.client.info)
-    return bool(told.get("Swarm", {}).get("ControlAvailable"))
+    information: Any = await engine.do(engine.client.info)
+    return bool(information.get("Swarm", {}).get("ControlAvailable"))
 
 
 async def put(engine: Engine, container: Container, folder: str, files: Mapping[str, bytes]) -> None:
-    """Into a volume of a container that has not begun."""
+    """Copies files into a volume of a container that is not started yet."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name, content in files.items():
@@ -167,7 +167,7 @@ async def put(engine: Engine, container: Container, folder: str, files: Mapping[
 
 
 async def fetch(engine: Engine, container: Container, folder: str, target: Path) -> None:
-    """All its files but the store, which is of no use without its broker."""
+    """Copies all files of a container except the store, which is useless without its broker."""
 
     def fetch() -> None:
         target.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""A tree of real brokers for tests of other programs: plain calls that strike, heal, and wait until it is so.
+"""A tree of real brokers for tests of other programs, with blocking calls that inject and heal faults.
 
-It is the network of a ground without a run, in an event loop of its own in a thread. What a verb does has happened,
-and was seen, when the verb returns; if it does not happen, GroundError says so in a sentence. ValueError is for what
-cannot be meant: an unknown name, a broker that is crashed twice.
+It is the network of a ground without a run, in an event loop of its own in a thread. When a call returns, its effect
+has happened and was observed; if the effect does not happen, GroundError says so in one sentence. ValueError is raised
+for calls that cannot be meant: an unknown name, or a broker that is crashed twice.
 """
 
 import asyncio
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
+from brokerbed.broker.routing.registry import DEFAULT
 from brokerbed.orchestrator.grounds.base import GroundError, Place
-from brokerbed.orchestrator.grounds.calm import STOP_S_MAX, obstacles, until_stopped, wait_until_calm
-from brokerbed.orchestrator.grounds.described import FILE, described, prepare
-from brokerbed.orchestrator.grounds.door import Door
+from brokerbed.orchestrator.grounds.client_proxy import ClientProxy
 from brokerbed.orchestrator.grounds.local import LocalHost, LocalLink, LocalNetwork
-from brokerbed.orchestrator.grounds.losses import described_losses, losses
+from brokerbed.orchestrator.grounds.losses import losses, losses_text
 from brokerbed.orchestrator.grounds.network import look_until
+from brokerbed.orchestrator.grounds.network_scenario import FILE, network_scenario, prepare
+from brokerbed.orchestrator.grounds.quiescence import STOP_S_MAX, obstacles, until_stopped, wait_until_quiet
 from brokerbed.orchestrator.grounds.relay import DOWN, UP
 
 if TYPE_CHECKING:
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerNetwork", "GroundError"]
 
-CALM_S_MAX = 30.0  # unless the caller waits longer
+CALM_S_MAX = 30.0  # how long we wait for a calm network, unless the caller says otherwise
 NAMES_SHOWN_MAX = 10
-LINES_TOLD = 10  # of what a broker said last
-END_S_MAX = 10.0  # for calls that were given up
+STDERR_LINES_MAX = 10  # the last lines of each broker that a failed test shows
+END_S_MAX = 10.0  # how long cancelled calls may take to end
 
 NOT_RUNNING = "the network does not run: it was not started, or is closed"
 
@@ -47,11 +48,11 @@ T = TypeVar("T")
 
 
 __tracebackhide__ = methodcaller("errisinstance", (GroundError, ValueError))
-"""pytest shows the tester's line and the sentence, and not what is behind it, unless that is wrong."""
+"""pytest shows the line of the test and the sentence, but none of our own frames unless the error is our bug."""
 
 
 class BrokerNetwork:
-    """Brokers as processes or containers of this machine, joined to a tree. Between `start` and `close` they run."""
+    """A tree of brokers, each a process or a container of this machine. They run between `start` and `close`."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class BrokerNetwork:
         *,
         folder: Path,
         topology: Mapping[str, Any] | None = None,
-        routing: str = "identity",
+        routing: str | None = None,
         durability: str = "process",
         on: str = "local",
         **settings: Any,
@@ -72,21 +73,23 @@ class BrokerNetwork:
         if (parents is None) == (topology is None):
             raise ValueError("give either the parent of every broker, like {'root': None, 'a': 'root'}, or a topology")
         tree = topology if parents is None else {"tree": "explicit", "parents": dict(parents)}
-        self._scenario = described(folder, {"topology": tree, "routing": routing, "durability": durability, **settings})
+        self._scenario = network_scenario(
+            folder, {"topology": tree, "routing": routing or DEFAULT, "durability": durability, **settings}
+        )
         self.folder = folder
         self._on = on
         self.names: tuple[str, ...] = self._scenario.tree.names
-        self.history: list[tuple[float, str]] = []  # when what was done: seconds since the start
-        self._network: LocalNetwork | DockerNetwork | None = None  # until it is started
-        self._last_states: list[str] | None = None  # of the brokers, when they were ended
+        self.history: list[tuple[float, str]] = []  # seconds since the start, and what was done then
+        self._network: LocalNetwork | DockerNetwork | None = None  # None until it is started
+        self._last_states: list[str] | None = None  # the states of the brokers when the network was closed
         self._pid = os.getpid()
-        self._doors: dict[str, Door] = {}
+        self._proxies: dict[str, ClientProxy] = {}
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="brokerbed", daemon=True)
         self._calls: set[asyncio.Task[Any]] = set()  # under way
         self._closing = threading.RLock()  # calls may come from several threads
         self._start_s = time.monotonic()
-        self._calm_ns: list[int] = []  # when nothing was under way
+        self._calm_ns: list[int] = []  # times at which nothing was under way
 
     def __enter__(self) -> Self:
         self.start()
@@ -98,13 +101,13 @@ class BrokerNetwork:
     # -- life -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """All brokers serve, and are linked to their parents."""
+        """Starts all brokers, and returns when they serve and are linked to their parents."""
         if self._network is not None or self._loop.is_closed():
             raise ValueError("a network can be started only once: make another one")
         prepare(self._scenario, is_local=self._on == LOCAL)
         place = Place(self.folder / FILE, 0, self.folder)
         if self._on == DOCKER:
-            from brokerbed.orchestrator.grounds.docker import DockerGround  # only where it is wanted
+            from brokerbed.orchestrator.grounds.docker import DockerGround  # the SDK may not be installed
 
             self._network = DockerGround().network(self._scenario, place)
         else:
@@ -118,7 +121,7 @@ class BrokerNetwork:
 
     def close(self) -> None:
         """Ends all brokers. What they left on disk stays."""
-        if os.getpid() != self._pid:  # in a forked process the brokers are not ours
+        if os.getpid() != self._pid:  # a forked process does not own the brokers
             return
         with self._closing:
             if self._loop.is_closed():
@@ -134,7 +137,7 @@ class BrokerNetwork:
                 self._loop.close()
 
     def is_running(self) -> bool:
-        """Whether it was started and not closed; only then there are brokers to do something to."""
+        """Whether the network was started and not closed yet."""
         return self._thread.is_alive() and not self._loop.is_closed()
 
     def check(self) -> None:
@@ -143,17 +146,17 @@ class BrokerNetwork:
         async def check() -> None:
             network = self._started
             for host in network.hosts.values():
-                await host.buried()
+                await host.wait_if_dead()
             network.check()
 
         self._call(check())
 
-    # -- what there is ----------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------
 
     def address(self, broker: str) -> tuple[str, int]:
         """Host and port for clients; they stay the same when the broker is crashed and restarted."""
         self._host(broker)
-        return self._doors[broker].address
+        return self._proxies[broker].address
 
     def state(self, broker: str) -> str:
         """serving, paused, crashed or dead."""
@@ -163,8 +166,7 @@ class BrokerNetwork:
         return "paused" if host.is_paused else "serving" if host.serving else "dead"
 
     def under_way(self, broker: str) -> int:
-        """Messages (and changes of interest) that the broker has and is not done with, be it that they wait for a link
-        or for a client, or that somebody has not acknowledged them."""
+        """How many messages and changes of interest wait at the broker, or are not acknowledged by their receivers."""
         host = self._up(broker)
         if host.is_paused:
             raise ValueError(f"broker {broker} is paused: it cannot be asked")
@@ -172,28 +174,28 @@ class BrokerNetwork:
         return 0 if host.state is None else int(host.state.under_way)
 
     def told(self) -> str:
-        """For people: the brokers, what was done to them, and the last lines of what they said."""
+        """A summary for people: the brokers, what was done to them, and the last lines they wrote to stderr."""
         if self._network is None:
             return "the network was not started"
         lines = self._states() if self._last_states is None else [*self._last_states]
         lines += [f"{at_s:8.3f} s  {what}" for at_s, what in self.history]
         network: LocalNetwork | DockerNetwork = self._network
         for name, host in [*network.hosts.items()]:
-            lines += [f"{name}: {line}" for line in list(host.said.lines)[-LINES_TOLD:]]
+            lines += [f"{name}: {line}" for line in list(host.stderr.lines)[-STDERR_LINES_MAX:]]
         return "\n".join(lines)
 
     def _states(self) -> list[str]:
-        doors = list(self._doors.items())
-        return [f"{name} {host}:{port} {self.state(name)}" for name, door in doors for host, port in [door.address]]
+        proxies = list(self._proxies.items())
+        return [f"{name} {host}:{port} {self.state(name)}" for name, proxy in proxies for host, port in [proxy.address]]
 
     # -- faults -----------------------------------------------------------------------------------------------
 
     def crash(self, broker: str) -> None:
-        """kill -9. The data stays, as far as `durability` says."""
+        """Kills the broker (kill -9). Its data survives as far as `durability` says."""
         self._do(f"crash {broker}", self._crash(self._up(broker)))
 
     def restart(self, broker: str) -> None:
-        """A crashed broker serves again, on its data, and its links are connected."""
+        """Starts a crashed broker on its data, and returns when it serves and its links are connected."""
         host = self._host(broker)
         if host.is_up:
             raise ValueError(f"broker {broker} is not crashed: it cannot be restarted")
@@ -202,21 +204,21 @@ class BrokerNetwork:
         self._do(f"restart {broker}", self._restart(host))
 
     def pause(self, broker: str) -> None:
-        """It is stopped where it is (SIGSTOP): its connections stay, nobody is answered."""
+        """Suspends the broker (SIGSTOP): its connections stay open, but nobody is answered."""
         host = self._up(broker)
         if host.is_paused:
             raise ValueError(f"broker {broker} is paused already")
         self._do(f"pause {broker}", self._pause(host, True))
 
     def resume(self, broker: str) -> None:
-        """Ends the pause, also that of a broker that was crashed meanwhile, which stays crashed."""
+        """Ends the pause. A broker that was crashed meanwhile stays crashed."""
         host = self._host(broker)
         if not host.is_paused:
             raise ValueError(f"broker {broker} is not paused: it cannot be resumed")
         self._do(f"resume {broker}", self._pause(host, False))
 
     def cut(self, one: str, other: str, way: str | None = None) -> None:
-        """Nothing passes their link any more, both ways or one, as in way="a>root". What is under way is held."""
+        """Cuts the link between two brokers, both ways or one way (way="a>root"). What is under way is held."""
         link = self._link(one, other)
         ways = {None: (UP, DOWN), f"{link.child.name}>{link.parent.name}": (UP,),
                 f"{link.parent.name}>{link.child.name}": (DOWN,)}  # fmt: skip
@@ -225,25 +227,24 @@ class BrokerNetwork:
         self._do(f"cut {way or f'{one}-{other}'}", self._cut(link, ways[way]))
 
     def repair(self, one: str, other: str) -> None:
-        """Their link is whole again and connected; what was held goes on."""
+        """Repairs the link, and returns when it is connected; what was held is passed on."""
         link = self._link(one, other)
         if not link.is_cut:
             raise ValueError(f"the link between {one} and {other} is not cut: it cannot be repaired")
         self._do(f"repair {one}-{other}", self._repair(link))
 
     def disconnect(self, broker: str, client_id: str | None = None) -> int:
-        """Resets the connections of all its clients, or of one; returns how many. They may connect again at once."""
+        """Resets the connections of one client or of all, and returns how many. They may connect again at once."""
         host = self._up(broker)
         who = "" if client_id is None else f" client {client_id}"
         return self._do(f"disconnect {broker}{who}", self._disconnect(host, client_id))
 
     def wait_until_calm(self, timeout_s: float = CALM_S_MAX) -> None:
-        """All links are connected and no message or change of interest is under way; those for clients that are not
-        connected may wait."""
+        """Waits until all links are connected and nothing is under way, except to clients that are not connected."""
         self._call(self._calm(timeout_s))
 
     def heal(self) -> None:
-        """Everything that is paused, crashed or cut is whole again."""
+        """Resumes, restarts and repairs everything that is paused, crashed or cut."""
         for name in self.names:
             if self._host(name).is_paused:
                 self.resume(name)
@@ -254,16 +255,16 @@ class BrokerNetwork:
                 self.repair(link.child.name, link.parent.name)
 
     def assert_nothing_lost(self, timeout_s: float = CALM_S_MAX) -> None:
-        """Waits until it is calm; then every message at QoS 1 or 2 that a broker took was acknowledged by all its
-        subscribers, or waits for those that are absent. AssertionError names those that are lost."""
+        """Waits until the network is calm, then checks that every message at QoS 1 or 2 that a broker accepted was
+        acknowledged by all its subscribers, or waits for those that are absent. AssertionError names the lost ones."""
         __tracebackhide__ = True
         self.wait_until_calm(timeout_s)
         states = {name: host.state for name, host in self._started.hosts.items()}
-        waiting = {name: 0 if it is None else int(it.offline) for name, it in states.items()}
+        waiting = {name: 0 if state is None else int(state.offline) for name, state in states.items()}
         folders = {name: self.folder / name for name in self.names}
         lost = losses(folders, waiting, self._calm_ns, self._scenario.service.broker_in is not None)
         if lost:
-            raise AssertionError(described_losses(lost))
+            raise AssertionError(losses_text(lost))
 
     # -- names ------------------------------------------------------------------------------------------------
 
@@ -271,7 +272,7 @@ class BrokerNetwork:
         if broker not in self.names:
             more = " ..." if len(self.names) > NAMES_SHOWN_MAX else ""
             raise ValueError(f"there is no broker {broker}; there are {', '.join(self.names[:NAMES_SHOWN_MAX])}{more}")
-        if broker not in self._doors or not self.is_running():
+        if broker not in self._proxies or not self.is_running():
             raise ValueError(NOT_RUNNING)
         return self._started.hosts[broker]
 
@@ -304,16 +305,16 @@ class BrokerNetwork:
         if is_inside or not self.is_running():
             work.close()
             raise ValueError("the network cannot be called from its own event loop" if is_inside else NOT_RUNNING)
-        future = asyncio.run_coroutine_threadsafe(self._known(work), self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._registered(work), self._loop)
         try:
             return future.result()
         except GroundError as error:
-            raise error.with_traceback(None) from None  # what is behind it tells a tester nothing
+            raise error.with_traceback(None) from None  # our own frames do not help the author of a test
         except BaseException:
             future.cancel()
             raise
 
-    async def _known(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _registered(self, work: Coroutine[Any, Any, T]) -> T:
         call = asyncio.current_task()
         assert call is not None
         self._calls.add(call)
@@ -326,8 +327,8 @@ class BrokerNetwork:
         network = self._started
         await network.start()
         for name, host in network.hosts.items():
-            self._doors[name] = Door(host.address)
-            await self._doors[name].open()
+            self._proxies[name] = ClientProxy(host.address)
+            await self._proxies[name].open()
         await self._until_linked("linked to their parents")
 
     async def _close(self) -> None:
@@ -336,19 +337,19 @@ class BrokerNetwork:
             call.cancel()
         if calls:
             await asyncio.wait(calls, timeout=END_S_MAX)
-        for door in self._doors.values():
-            door.close()
+        for proxy in self._proxies.values():
+            proxy.close()
         await self._started.close()
 
     async def _crash(self, host: "AnyHost") -> None:
         host.crash()
         await host.done()
-        self._doors[host.name].shut()
+        self._proxies[host.name].shut()
 
     async def _restart(self, host: "AnyHost") -> None:
         host.start()
         await host.done()
-        await self._doors[host.name].open()
+        await self._proxies[host.name].open()
         await self._until_linked(f"all linked after the restart of {host.name}")
 
     async def _pause(self, host: "AnyHost", is_paused: bool) -> None:
@@ -373,7 +374,7 @@ class BrokerNetwork:
     async def _disconnect(self, host: "AnyHost", client_id: str | None) -> int:
         wait_s_max = 0.0 if host.is_paused else STOP_S_MAX
         try:
-            count = await self._doors[host.name].disconnect(client_id, wait_s_max)
+            count = await self._proxies[host.name].disconnect(client_id, wait_s_max)
         except TimeoutError:
             raise GroundError(f"broker {host.name} did not end the connections within {STOP_S_MAX:.0f} s") from None
         if not count:
@@ -382,15 +383,17 @@ class BrokerNetwork:
         return count
 
     async def _until_linked(self, what: str) -> None:
-        """Those that can be."""
+        """Waits for all links that are not cut and whose brokers run."""
         network = self._started
-        links = [it for it in network.links.values() if not obstacles([it.child, it.parent], [it])]
-        hosts = [it for it in network.hosts.values() if it.is_up and not it.is_paused]
+        links = [link for link in network.links.values() if not obstacles([link.child, link.parent], [link])]
+        hosts = [host for host in network.hosts.values() if host.is_up and not host.is_paused]
         await look_until(
-            network.hosts, lambda: all(it.serving for it in hosts) and all(it.is_confirmed for it in links), what
+            network.hosts,
+            lambda: all(host.serving for host in hosts) and all(link.is_confirmed for link in links),
+            what,
         )
 
     async def _calm(self, timeout_s: float) -> None:
         network = self._started
-        await wait_until_calm(network, [*network.hosts.values()], [*network.links.values()], timeout_s)
+        await wait_until_quiet(network, [*network.hosts.values()], [*network.links.values()], timeout_s)
         self._calm_ns.append(time.time_ns())

@@ -1,4 +1,4 @@
-"""A way to the Docker engine of another machine through ssh: its socket, here."""
+"""An ssh tunnel to the Docker engine of another machine, which makes its socket available here."""
 
 import shutil
 import subprocess
@@ -9,32 +9,32 @@ from urllib.parse import urlsplit
 
 from brokerbed.orchestrator.grounds.journal import Journal
 
-SOCKET = "/var/run/docker.sock"  # there, unless the URL names another
+SOCKET = "/var/run/docker.sock"  # the remote socket, unless the URL names another
 OPEN_S_MAX = 20.0
 LOOK_S = 0.05
 
 
 class Tunnel:
-    """Of ssh's own making, so that keys, agents and ~/.ssh/config count; nobody is asked for a password."""
+    """Runs the ssh program, so that keys, agents and ~/.ssh/config are used. It never asks for a password."""
 
     def __init__(self, url: str) -> None:
-        """ssh://[user@]host[:port][/path/of/the/socket]. OSError if it cannot be had."""
+        """`url` is ssh://[user@]host[:port][/path/of/the/socket]. Raises OSError if the tunnel cannot be opened."""
         parts = urlsplit(url)
         self.host = parts.hostname or ""
-        who = f"{parts.username}@{self.host}" if parts.username else self.host
-        if who.startswith("-") or self.host.startswith("-") or not self.host:
-            raise OSError(f"{who or url} is no name of a machine")
+        destination = f"{parts.username}@{self.host}" if parts.username else self.host
+        if destination.startswith("-") or self.host.startswith("-") or not self.host:
+            raise OSError(f"{destination or url} is no name of a machine")
         self._journal = Journal()
         self._folder = Path(tempfile.mkdtemp(prefix="brokerbed-ssh-"))
         self._socket = self._folder / "docker.sock"
         port = ["-p", str(parts.port)] if parts.port else []
         options = ["-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15"]
-        there = parts.path if parts.path not in ("", "/") else SOCKET
+        remote_socket = parts.path if parts.path not in ("", "/") else SOCKET
         try:
             self._process = subprocess.Popen(
-                ["ssh", "-nNT", *options, *port, "-L", f"{self._socket}:{there}", "--", who],
+                ["ssh", "-nNT", *options, *port, "-L", f"{self._socket}:{remote_socket}", "--", destination],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                start_new_session=True,  # Ctrl-C is for us: what was begun there is removed first
+                start_new_session=True,  # Ctrl-C must not end ssh before we have cleaned up
             )  # fmt: skip
             self._journal.process(self._process.pid, f"ssh to {self.host}")
             self._await()
@@ -51,8 +51,8 @@ class Tunnel:
         while not self._socket.exists():
             if self._process.poll() is not None:
                 assert self._process.stderr is not None
-                said = [line.strip() for line in self._process.stderr if line.strip()]
-                raise OSError(said[-1] if said else "ssh ended")
+                errors = [line.strip() for line in self._process.stderr if line.strip()]
+                raise OSError(errors[-1] if errors else "ssh ended")
             if time.monotonic() > end_s:
                 raise OSError(f"ssh did not connect within {OPEN_S_MAX:.0f} s")
             time.sleep(LOOK_S)

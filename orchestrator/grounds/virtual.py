@@ -1,7 +1,7 @@
 """The virtual ground: broker cores on a simulated network and clock."""
 
 from brokerbed.clients.raw_log import writer
-from brokerbed.orchestrator.grounds.base import Place, Played, Progress, Tell
+from brokerbed.orchestrator.grounds.base import Notify, Place, Played, Progress
 from brokerbed.orchestrator.simulator.simulation import Simulation
 from brokerbed.scenario import Scenario
 
@@ -15,7 +15,7 @@ class VirtualGround:
     def check(self, scenario: Scenario) -> None:
         """Whatever fits into memory, which is hard to tell before."""
 
-    def prepare(self, tell: Tell) -> None:
+    def prepare(self, notify: Notify) -> None:
         """Nothing."""
 
     def play(self, scenario: Scenario, place: Place, progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""What a running broker says of itself: its Prometheus metrics, read now and then."""
+"""What a running broker reports about itself: its Prometheus metrics, which the orchestrator reads now and then."""
 
 import asyncio
 import re
@@ -11,16 +11,16 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True)
 class BrokerState:
-    asked_s: float  # when
-    under_way: float = 0.0  # messages that it has to do something about
-    offline: float = 0.0  # of these, those that wait for clients that are not connected
-    linked: dict[str, bool] = field(default_factory=dict)  # peers at the other ends of its links
-    lag_s: float = 0.0  # by how much its event loop was late, in all looks at it together
+    asked_s: float  # when the broker was queried
+    under_way: float = 0.0  # messages that it still has to process
+    offline: float = 0.0  # those of them that wait for clients that are not connected
+    linked: dict[str, bool] = field(default_factory=dict)  # whether links are connected, by peer
+    lag_s: float = 0.0  # sum of the measured lateness of its event loop
     lag_samples: float = 0.0
-    is_store_blocked: bool = False  # it cannot write what it has to store, and lets its clients wait
+    is_store_blocked: bool = False  # its store cannot be written, so it blocks its clients
 
     def is_linked(self, peer: str, since_s: float) -> bool:
-        """It said so after `since_s`."""
+        """Whether the broker has reported this link as connected after `since_s`."""
         return self.asked_s > since_s and self.linked.get(peer, False)
 
 
@@ -28,7 +28,7 @@ Sample = tuple[str, dict[str, str], float]  # a metric's name, labels and value
 
 
 async def scrape(address: tuple[str, int]) -> list[Sample] | None:
-    """None if it does not answer."""
+    """The samples of our own metrics, or None if the broker does not answer."""
     try:
         text = await asyncio.wait_for(_get(*address), ANSWER_S_MAX)
     except (OSError, TimeoutError):
@@ -37,7 +37,7 @@ async def scrape(address: tuple[str, int]) -> list[Sample] | None:
 
 
 async def look(address: tuple[str, int]) -> BrokerState | None:
-    """None if it does not answer."""
+    """The state of a broker, or None if it does not answer."""
     asked_s = asyncio.get_running_loop().time()
     samples = await scrape(address)
     if samples is None:

@@ -1,1 +1,1 @@
-"""The live page of a run on real brokers: what is measured while it runs, and faults at the push of a button."""
+"""The live page of a run on real brokers: measurements so far, and buttons that inject faults."""

@@ -1,7 +1,7 @@
-"""What the live page shows, once a second: rates, tables and queues as brokers say, set beside the predictions.
+"""The data of the live page, updated every second: rates, tables and queues of the brokers, beside the predictions.
 
-Rates are per second of model time. Averages are over the measured time so far; the analysis has the last word, as it
-sees every message, and this only counters.
+Rates are per second of model time. Averages are over the measured time so far. They come from counters only; the
+analysis, which sees every message, is authoritative.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from brokerbed.broker.values import NS_PER_S
 from brokerbed.orchestrator.grounds import watch
 from brokerbed.orchestrator.grounds.real import RealRun
 from brokerbed.orchestrator.live import peers
-from brokerbed.scenario.sampling import chosen_ways
+from brokerbed.scenario.sampling import sampled_pairs
 
 PERIOD_S = 1.0
 NOTIFICATIONS, CONTROL = ("notification",), ("subscribe", "unsubscribe")
@@ -23,14 +23,14 @@ SHOWN = {
     "table.local_entries": "local",
     "rate.notifications": "notifications",
     "rate.control": "control",
-}  # of the headline metrics those that can be told from counters
+}  # the headline metrics that can be computed from counters
 DELAY = "delay.end_to_end"
 Predicted = Mapping[tuple[str, ...], float | None]  # by metric and the values of its labels
 
 
 @dataclass
 class Average:
-    """Over model time, or over messages."""
+    """A running average over model time, or over messages."""
 
     total: float = 0.0
     weight: float = 0.0
@@ -45,17 +45,17 @@ class Average:
 
 
 @dataclass
-class BrokerLook:
-    """One broker when it was last asked."""
+class BrokerCounters:
+    """The counters of one broker when it was last queried."""
 
     local: float = 0.0
     remote: float = 0.0
     queue: float = 0.0
     connections: float = 0.0
-    sent: dict[tuple[str, str], float] = field(default_factory=dict)  # by peer and kind, since it started
+    sent: dict[tuple[str, str], float] = field(default_factory=dict)  # by peer and kind, since the broker started
 
     @classmethod
-    def of(cls, samples: Iterable[watch.Sample]) -> "BrokerLook":
+    def of(cls, samples: Iterable[watch.Sample]) -> "BrokerCounters":
         look = cls()
         for name, labels, value in samples:
             if name == "brokerbed_routing_entries":
@@ -72,51 +72,53 @@ class BrokerLook:
 def grown(
     before: Mapping[tuple[str, str], float], after: Mapping[tuple[str, str], float]
 ) -> dict[tuple[str, str], float]:
-    """By how much counters have grown; one that has shrunk began anew, with its broker."""
+    """How much counters have grown. A counter that has shrunk was reset by a restart of its broker."""
     return {key: value - old if value >= (old := before.get(key, 0.0)) else value for key, value in after.items()}
 
 
 class Feed:
-    """Of one run. `look` is called again and again; `told` is what was seen last, for JSON."""
+    """The data of one run. `look` is called periodically; `state` is the last result, for JSON."""
 
     def __init__(self, run: RealRun, predicted: Predicted) -> None:
         self._run = run
         self._predicted = predicted
-        self._looks: dict[str, BrokerLook] = {}
+        self._looks: dict[str, BrokerCounters] = {}
         self._at_s: float | None = None
-        self._averages = {it: Average() for it in SHOWN.values()}
-        self._delays = {way: Average() for way in chosen_ways(run.scenario)}
-        self._since_ns = 0  # what a fault may have held was made before
-        self._delayed: dict[peers.Way, tuple[int, float]] = {}  # when it was last asked
-        self._rates: dict[str, list[float]] = {}  # by child: notifications up and down, all the rest
-        self.told: dict[str, Any] = {}
+        self._averages = {name: Average() for name in SHOWN.values()}
+        self._delays = {way: Average() for way in sampled_pairs(run.scenario)}
+        self._since_ns = 0  # messages published earlier may have been held by a fault
+        self._delayed: dict[peers.Way, tuple[int, float]] = {}  # count and sum of delays at the last query
+        self._rates: dict[str, list[float]] = {}  # by child: notifications up, notifications down, other messages
+        self.state: dict[str, Any] = {}
 
     async def look(self) -> None:
         run = self._run
         names = [name for name, host in run.hosts.items() if host.serving]
-        found = await asyncio.gather(*(watch.scrape(run.hosts[name].metrics) for name in names))
+        scraped = await asyncio.gather(*(watch.scrape(run.hosts[name].metrics) for name in names))
         if not run.faults.is_quiet:
             self._since_ns = run.clock.now_ns
         clients = await run.peers(self._since_ns)
         at_s = time.monotonic()
         looks = {
-            name: BrokerLook.of(samples) for name, samples in zip(names, found, strict=True) if samples is not None
+            name: BrokerCounters.of(samples)
+            for name, samples in zip(names, scraped, strict=True)
+            if samples is not None
         }
         if self._at_s is not None:
             self._count(looks, peers.delays(run.scenario, clients), (at_s - self._at_s) * run.clock.speedup)
         self._looks |= looks
         self._at_s = at_s
-        self.told = self._told(clients)
+        self.state = self._as_json(clients)
 
     def _count(
-        self, looks: Mapping[str, BrokerLook], delayed: dict[peers.Way, tuple[int, float]], passed_s: float
+        self, looks: Mapping[str, BrokerCounters], delayed: dict[peers.Way, tuple[int, float]], passed_s: float
     ) -> None:
         rates: dict[str, list[float]] = {child: [0.0, 0.0, 0.0] for child in self._run.links}
         sums = dict.fromkeys(self._averages, 0.0)
         for name, look in looks.items():
             sums["local"] += look.local * passed_s
             sums["remote"] += look.remote * passed_s
-            for (peer, kind), count in grown(self._looks.get(name, BrokerLook()).sent, look.sent).items():
+            for (peer, kind), count in grown(self._looks.get(name, BrokerCounters()).sent, look.sent).items():
                 is_up = self._is_parent(name, peer)
                 rate = rates[name if is_up else peer]
                 if kind in NOTIFICATIONS:
@@ -126,11 +128,12 @@ class Feed:
                     rate[2] += count / passed_s
                     sums["control"] += count if kind in CONTROL else 0
         self._rates = rates
-        if self._run.clock.now_ns - passed_s * NS_PER_S >= self._run.scenario.clock.warmup and self._is_whole(looks):
+        if self._run.clock.now_ns - passed_s * NS_PER_S >= self._run.scenario.clock.warmup and self._is_complete(looks):
             for name, average in self._averages.items():
                 average.add(sums[name], passed_s)
             for way, delay in self._delays.items():
-                (count, total_s), (count_before, before_s) = (it.get(way, (0, 0.0)) for it in (delayed, self._delayed))
+                count, total_s = delayed.get(way, (0, 0.0))
+                count_before, before_s = self._delayed.get(way, (0, 0.0))
                 delay.add(total_s - before_s, count - count_before)
         self._delayed = delayed
 
@@ -138,11 +141,13 @@ class Feed:
         link = self._run.links.get(name)
         return link is not None and link.parent.name == peer
 
-    def _is_whole(self, looks: Mapping[str, BrokerLook]) -> bool:
-        """Faults are no part of what is compared; here only their time itself is left out."""
+    def _is_complete(self, looks: Mapping[str, BrokerCounters]) -> bool:
+        """Whether this moment counts: all brokers answered and no fault lasts. Unlike the analysis, this includes the
+        aftermath of faults.
+        """
         return len(looks) == len(self._run.hosts) and self._run.faults.is_quiet
 
-    def _told(self, clients: list[dict[str, Any]]) -> dict[str, Any]:
+    def _as_json(self, clients: list[dict[str, Any]]) -> dict[str, Any]:
         run = self._run
         clock = run.scenario.clock
         return {
@@ -170,7 +175,7 @@ class Feed:
         return {"metric": metric, "of": " → ".join(of), "predicted": predicted, "measured": measured.value}
 
     def _broker(self, name: str) -> dict[str, Any]:
-        host, look = self._run.hosts[name], self._looks.get(name, BrokerLook())
+        host, look = self._run.hosts[name], self._looks.get(name, BrokerCounters())
         state = (
             "crashed" if not host.is_up else "paused" if host.is_paused else "serving" if host.serving else "starting"
         )

@@ -1,6 +1,7 @@
-"""The server of the live page: the page itself, a stream of what happens, and what its buttons ask for.
+"""The web server of the live page: static files, a stream of events, and the requests of its buttons.
 
-Everything but the page's own files needs the run's token. It serves loopback unless told otherwise.
+All requests except those for style sheet and script need the token of the run. The server listens on the loopback
+interface by default.
 """
 
 import asyncio
@@ -15,29 +16,32 @@ from typing import Any
 
 from aiohttp import web
 
-from brokerbed.orchestrator.grounds.base import GroundError, Tell
-from brokerbed.orchestrator.grounds.network import end_all
+from brokerbed.orchestrator.grounds.base import GroundError, Notify
+from brokerbed.orchestrator.grounds.network import cancel_all
 from brokerbed.orchestrator.grounds.real import RealRun
 from brokerbed.orchestrator.live.feed import PERIOD_S, Feed, Predicted
+from brokerbed.scenario.faults.contract import Target
+from brokerbed.scenario.faults.registry import FAULTS
+from brokerbed.scenario.faults.targets import BROKER, LINK, PEER
 from brokerbed.scenario.layout import layout
 
 PAGE = Path(__file__).parent / "page"
 FILES = {"/": "index.html", "/live.css": "live.css", "/live.js": "live.js"}
 REQUEST_BYTES_MAX = 4096
-WIDTH, RADIUS_MAX = 960.0, 22.0  # of the drawing, and of a broker, which is also a button
-CLOSE_S = 1.0  # for streams to end when the run does
-VERBS = ("crash", "pause", "cut", "disconnect")
+WIDTH, RADIUS_MAX = 960.0, 22.0  # the width of the drawing, and the radius of a broker, which is also a button
+CLOSE_S = 1.0  # how long event streams may take to end with the run
+TARGETS: dict[str, Target] = {"broker": BROKER, "link": LINK, "peer": PEER}  # what can be selected on the page
 POLICY = "default-src 'self'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
 
 
 class Live:
-    """One run's page, for as long as it is open."""
+    """The live page of one run."""
 
     def __init__(self, run: RealRun, predicted: Predicted) -> None:
         self._run = run
         self._feed = Feed(run, predicted)
         self._token = secrets.token_urlsafe(16)
-        self._looked = asyncio.Condition()
+        self._state_changed = asyncio.Condition()
         self._is_over = False
         self.app = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[self._guard])
         self.app.add_routes([
@@ -74,13 +78,14 @@ class Live:
     async def _tree(self, _: web.Request) -> web.Response:
         scenario = self._run.scenario
         parents = dict.fromkeys(scenario.tree.names) | dict(scenario.tree.links)
-        made = layout(scenario.tree, WIDTH)
-        peers = sorted({it.id for it in (*scenario.publishers, *scenario.subscribers)})
+        placed = layout(scenario.tree, WIDTH)
+        peers = sorted({peer.id for peer in (*scenario.publishers, *scenario.subscribers)})
         return web.json_response({
             "scenario": scenario.name, "routing": scenario.routing, "seed": scenario.seed,
             "speedup": scenario.clock.speedup, "parents": parents, "peers": peers,
-            "places": dict(zip(scenario.tree.names, made.places, strict=True)), "size": [WIDTH, made.height],
-            "radius": made.radius(RADIUS_MAX), "widest_link": made.widest_link, "has_names": made.has_names,
+            "places": dict(zip(scenario.tree.names, placed.places, strict=True)), "size": [WIDTH, placed.height],
+            "verbs": _verbs(),
+            "radius": placed.radius(RADIUS_MAX), "widest_link": placed.widest_link, "has_names": placed.has_names,
         })  # fmt: skip
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
@@ -88,17 +93,17 @@ class Live:
         await answer.prepare(request)
         with suppress(ConnectionError):
             while not self._is_over:
-                if self._feed.told:
-                    await answer.write(f"data: {json.dumps(self._feed.told)}\n\n".encode())
-                async with self._looked:
-                    await self._looked.wait()
+                if self._feed.state:
+                    await answer.write(f"data: {json.dumps(self._feed.state)}\n\n".encode())
+                async with self._state_changed:
+                    await self._state_changed.wait()
             await answer.write(b"event: over\ndata: {}\n\n")
         return answer
 
     async def _strike(self, request: web.Request) -> web.Response:
-        verb, target = _fault_in(await _object(request))
-        if verb not in VERBS:
-            return _refused(f"there is no fault {verb}; there are {', '.join(VERBS)}")
+        verb, target = _fault_in(await _json_object(request))
+        if verb not in FAULTS:
+            return _refused(f"there is no fault {verb}; there are {_all_verbs()}")
         try:
             number = self._run.faults.strike(verb, target)
         except ValueError as error:
@@ -108,7 +113,7 @@ class Live:
         return web.json_response({"number": number})
 
     async def _heal(self, request: web.Request) -> web.Response:
-        number = (await _object(request)).get("number")
+        number = (await _json_object(request)).get("number")
         if type(number) is not int:  # isinstance would accept a bool
             raise _MalformedError("number must be the whole number of a fault")
         if not self._run.faults.heal_one(number):
@@ -116,45 +121,56 @@ class Live:
         return web.json_response({"number": number})
 
     async def look(self) -> None:
-        """Until it is cancelled."""
+        """Updates the data periodically until the task is cancelled."""
         while True:
-            with suppress(GroundError):  # whoever runs the run will see it, too
+            with suppress(GroundError):  # the run itself will report it
                 await self._feed.look()
-            async with self._looked:
-                self._looked.notify_all()
+            async with self._state_changed:
+                self._state_changed.notify_all()
             await asyncio.sleep(PERIOD_S)
 
     async def over(self) -> None:
         self._is_over = True
-        async with self._looked:
-            self._looked.notify_all()
+        async with self._state_changed:
+            self._state_changed.notify_all()
 
 
 class _MalformedError(Exception):
     """A request that the page itself never sends. The message says in one sentence what is wrong with it."""
 
 
-async def _object(request: web.Request) -> dict[str, Any]:
+async def _json_object(request: web.Request) -> dict[str, Any]:
     try:
-        told = json.loads(await request.read())
+        body = json.loads(await request.read())
     except (ValueError, RecursionError):
         raise _MalformedError("the request's body must be JSON") from None
-    if not isinstance(told, dict):
+    if not isinstance(body, dict):
         raise _MalformedError("the request's body must be a JSON object")
-    return told
+    return body
 
 
-def _fault_in(wanted: dict[str, Any]) -> tuple[str, str | list[str]]:
+def _fault_in(body: dict[str, Any]) -> tuple[str, object]:
     """The verb and the target of a fault, checked for their types only."""
-    verb, target = wanted.get("verb"), wanted.get("target")
+    verb, target = body.get("verb"), body.get("target")
     if not isinstance(verb, str):
-        raise _MalformedError(f"verb must be one of {', '.join(VERBS)}")
-    if verb == "cut":
-        if not (isinstance(target, list) and len(target) == 2 and all(isinstance(it, str) for it in target)):
-            raise _MalformedError("target must be a list of the two brokers at the ends of a link")
-    elif not isinstance(target, str):
-        raise _MalformedError("target must be the name of a broker or the id of a peer")
+        raise _MalformedError(f"verb must be one of {_all_verbs()}")
+    if verb in FAULTS:
+        try:
+            FAULTS[verb].target.parse_json(target)
+        except ValueError as error:
+            raise _MalformedError(str(error)) from None
     return verb, target
+
+
+def _verbs() -> dict[str, list[str]]:
+    """The faults that can strike each kind of target."""
+    return {
+        name: [kind.name for kind in FAULTS.all.values() if kind.target is target] for name, target in TARGETS.items()
+    }
+
+
+def _all_verbs() -> str:
+    return ", ".join(verb for verbs in _verbs().values() for verb in verbs)
 
 
 def _refused(why: str, status: int = 409) -> web.Response:
@@ -162,8 +178,8 @@ def _refused(why: str, status: int = 409) -> web.Response:
 
 
 @asynccontextmanager
-async def live_page(run: RealRun, predicted: Predicted, host: str, port: int, tell: Tell) -> AsyncIterator[None]:
-    """Serves it; GroundError if the address cannot be had."""
+async def live_page(run: RealRun, predicted: Predicted, host: str, port: int, notify: Notify) -> AsyncIterator[None]:
+    """Serves the live page of a run. Raises GroundError if the address is not available."""
     live = Live(run, predicted)
     runner = web.AppRunner(live.app, access_log=None, shutdown_timeout=CLOSE_S)
     await runner.setup()
@@ -176,12 +192,12 @@ async def live_page(run: RealRun, predicted: Predicted, host: str, port: int, te
                 f"the live page cannot be served on {host}:{port} ({error.strerror})", is_missing=True
             ) from None
         shown = f"[{host}]" if ":" in host else host
-        tell(f"live page: http://{shown}:{runner.addresses[0][1]}/?token={live.token}")
+        notify(f"live page: http://{shown}:{runner.addresses[0][1]}/?token={live.token}")
         looking = asyncio.create_task(live.look())
         try:
             yield
         finally:
-            await end_all([looking])
+            await cancel_all([looking])
             await live.over()
     finally:
         await runner.cleanup()

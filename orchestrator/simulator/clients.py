@@ -1,4 +1,4 @@
-"""Clients on the simulated network: what carries their packets to and from a host."""
+"""Clients on the simulated network, and the connections between them and their hosts."""
 
 from collections.abc import Callable
 
@@ -13,24 +13,24 @@ BACKOFF_NS = 100_000_000
 
 
 class Client(session.Client):
-    """Of the broker on one host."""
+    """A client of the broker on one host."""
 
     def __init__(self, loop: Loop, host: Host, client_id: str, is_clean: bool = False) -> None:
-        super().__init__(self._line_to_host, client_id, is_clean, self._later)
+        super().__init__(self._connect_to_host, client_id, is_clean, self._later)
         self.host = host
         self._loop = loop
 
     def _later(self, dial: Callable[[int], None], number: int) -> None:
         self._loop.at(self._loop.now_ns + BACKOFF_NS, dial, number)
 
-    def _line_to_host(self, _: session.Client) -> "_Line | None":
+    def _connect_to_host(self, _: session.Client) -> "_Connection | None":
         if not self.host.is_up or self.host.is_paused:
             return None
-        return _Line(self._loop, self, Wire if self.received is not None else _Deaf)
+        return _Connection(self._loop, self, Wire if self.received is not None else _SilentWire)
 
 
-class _Deaf(Wire):
-    """To a client that does nothing with notifications: they need not arrive."""
+class _SilentWire(Wire):
+    """A wire to a client that ignores notifications, which therefore need not be delivered."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ class _Deaf(Wire):
             self._loop.soon(self._to.arrived, packet)
 
 
-class _Line:
+class _Connection:
     """A connection between a client and its host."""
 
     __slots__ = ("_client", "_socket", "out")

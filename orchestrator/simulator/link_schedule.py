@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Quality(NamedTuple):
-    """Of one direction of a link."""
+    """The delay and bandwidth of one direction of a link."""
 
     delay: Demand | None = None  # draws nanoseconds
     bandwidth_bit_per_s: float | None = None
@@ -35,7 +35,7 @@ class LinkSchedule(Generic[T]):
     def __init__(self, quality: Quality) -> None:
         self._quality = quality
         self._pieces: deque[tuple[int, int, T]] = deque()  # when it arrives, its size, and the piece
-        self._free_ns: int | None = None  # until then the bandwidth is used
+        self._free_ns: int | None = None  # until when the bandwidth is used
         self._last_ns: int | None = None  # when the last piece arrives
         self.size_bytes = 0
 
@@ -45,7 +45,7 @@ class LinkSchedule(Generic[T]):
         return self._pieces[0][0] if self._pieces else None
 
     def send(self, piece: T, size_bytes: int, now_ns: int) -> int:
-        """Returns when it will arrive."""
+        """Sends a piece, and returns when it will arrive."""
         delay, bandwidth = self._quality
         due_ns = now_ns
         if bandwidth is not None:
@@ -62,7 +62,7 @@ class LinkSchedule(Generic[T]):
         return self._last_ns
 
     def take(self, now_ns: int) -> list[T]:
-        """The pieces that have arrived."""
+        """Returns the pieces that have arrived by now."""
         pieces, arrived = self._pieces, []
         while pieces and pieces[0][0] <= now_ns:
             _, size_bytes, piece = pieces.popleft()
@@ -83,5 +83,5 @@ class LinkSchedule(Generic[T]):
         ]
 
     def clear(self) -> None:
-        """What is under way is lost."""
+        """Discards what is under way."""
         self._pieces, self._last_ns, self.size_bytes = deque(), None, 0

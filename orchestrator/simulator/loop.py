@@ -27,11 +27,11 @@ class Loop:
         heapq.heappush(self._heap, (due_ns, self._set, action, argument))
 
     def soon(self, action: Action, argument: Any) -> None:
-        """At this instant, after all that was set for it before."""
+        """Schedules an action for this instant, after everything that was scheduled for it before."""
         self.at_once.append((action, argument))
 
     def run(self, until_ns: int, events_max: int) -> bool:
-        """Do what is due up to then, but not more events than that; whether all of it is done."""
+        """Processes events until then, but at most so many; returns whether none is left."""
         heap, at_once = self._heap, self.at_once
         pop, popleft = heapq.heappop, at_once.popleft
         left = events_max
@@ -46,7 +46,7 @@ class Loop:
                 self.now_ns = until_ns
                 return True
             now_ns, _, action, argument = pop(heap)
-            while heap and heap[0][0] == now_ns:  # ties before what they cause
+            while heap and heap[0][0] == now_ns:  # simultaneous events come before their consequences
                 at_once.append(pop(heap)[2:])
             self.now_ns = now_ns
             left -= 1

@@ -25,11 +25,11 @@ from brokerbed.orchestrator.simulator.link_schedule import Quality
 from brokerbed.orchestrator.simulator.loop import Loop
 from brokerbed.orchestrator.simulator.wire import Direct, Wire
 
-LogWriter = Callable[[str, int, Log], None]  # who logs, in which life, what
+LogWriter = Callable[[str, int, Log], None]  # takes the name of the logger, its life, and the log
 
 
 class Host:
-    """A machine with one broker: it lives, crashes, and lives again on the same store."""
+    """A simulated machine with one broker, which can crash and restart on the same store."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class Host:
         self.lives = 0
         self.is_up = False
         self.is_paused = False
-        self.is_plain = False  # notifications need no more than being passed on
-        self.serving = 0  # which life it is in, while it is up and not paused
-        self.acknowledges_first = False  # a fault planted on purpose: output before storing
-        self.ups: list[Callable[[], None]] = []  # to be called when it is up (again)
+        self.is_plain = False  # notifications only need to be passed on
+        self.serving = 0  # the number of its life while it is up and not paused, else 0
+        self.acknowledges_first = False  # a deliberate bug for tests: output is sent before it is stored
+        self.ups: list[Callable[[], None]] = []  # called when it is up (again)
         self._config = config
         self._write_log = write_log
         self._commit_ns = commit_ns
         self._is_committing = False
-        self._logged_bytes = 0  # of the log's records, those of turns that are stored
-        self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()  # while it is paused
+        self._logged_bytes = 0  # bytes of log records whose turns are stored
+        self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()  # what arrived while it was paused
         self.log = Log() if write_log is not None else None
 
     @property
@@ -89,7 +89,7 @@ class Host:
             up()
 
     def crash(self) -> None:
-        """Everything that was not stored is gone, also from the log, and so are all connections."""
+        """Kills the broker: what was not stored is lost, also from the log, and all connections break."""
         self.close_log()
         self.is_up = False
         self.serving = 0
@@ -102,7 +102,7 @@ class Host:
             self.write_log()
 
     def pause(self, is_paused: bool) -> None:
-        """As SIGSTOP and SIGCONT do."""
+        """Suspends or resumes the broker, as SIGSTOP and SIGCONT do."""
         self.is_paused = is_paused
         self.serving = self.lives if self.is_up and not is_paused else 0
         while self._waiting and not self.is_paused:
@@ -118,7 +118,7 @@ class Host:
     # -- turns of the broker ----------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """After each turn: what is to survive is stored, then output is written."""
+        """Ends a turn: what must survive is stored, then output is written."""
         broker = self.broker
         if broker.unsaved:
             if self._commit_ns == 0:
@@ -159,7 +159,7 @@ class Host:
                 broker.lost(connection, self.loop.now_ns)
 
     def write_log(self, bytes_min: int = 0) -> None:
-        """The records of those turns that are stored, as a real broker writes them only then."""
+        """Writes the log records of stored turns; a real broker writes them only then, too."""
         log = self.log
         if self._write_log is None or log is None or len(log.records) < bytes_min:
             return
@@ -173,7 +173,7 @@ class Host:
         self._logged_bytes = 0
 
     def _timers_of(self, life: int) -> SetTimer:
-        """The broker's timers are events of the simulation, as long as this life lasts."""
+        """Turns the timers of the broker into events of the simulation, during this life."""
         at, due = self.loop.at, self._due
 
         def set_timer(due_ns: int, action: Action, argument: Any) -> None:
@@ -187,7 +187,7 @@ class Host:
             action(self.broker, argument, due_ns)
             self.flush()
         elif life == self.lives and self.is_up:
-            self.do(self._due, timer)  # it is paused
+            self.do(self._due, timer)  # the host is paused
 
 
 class Socket:
@@ -196,7 +196,7 @@ class Socket:
     __slots__ = ("_gone", "_host", "_life", "_out", "connection")
 
     def __init__(self, host: Host, peer: str = "", gone: Callable[[], None] | None = None) -> None:
-        """`gone` is called when the broker has no such connection any more, whoever ended it."""
+        """`gone` is called when the connection has ended at the broker, whoever ended it."""
         self._host = host
         self._life = host.lives
         self._gone = gone
@@ -213,7 +213,7 @@ class Socket:
         self._out = wire
         if self._host.store is None:
             self.connection.output = Direct(wire)
-            self.connection.is_dirty = True  # it never has output that waits
+            self.connection.is_dirty = True  # the core need not mark it for writing, because its output is sent at once
 
     def arrived(self, packet: Packet) -> None:
         host, connection = self._host, self.connection
@@ -222,7 +222,7 @@ class Socket:
                 host.do(self.arrived, packet)
             return
         broker = host.broker
-        if host.is_plain and type(packet) is Run:  # the shortest way for what is most frequent
+        if host.is_plain and type(packet) is Run:  # a fast path for the most frequent case
             if not connection.is_closing:
                 connection.last_ns = host.loop.now_ns
                 notify(broker, connection, packet, host.loop.now_ns)
@@ -248,7 +248,7 @@ class Socket:
 
 
 class Uplink:
-    """Keeps a child linked to its parent, with a backoff like that of the real one."""
+    """Keeps a child linked to its parent, with the backoff of a real link."""
 
     def __init__(self, child: Host, parent: Host, up: Quality, down: Quality) -> None:
         self.child = child
@@ -257,7 +257,7 @@ class Uplink:
         self._ends: tuple[Socket, Socket] | None = None
         self._backoff_ns = BACKOFF_NS_MIN
         self._held: set[str] = set()  # directions: up, down
-        self._dials = 0  # numbers those to come, so that only the last one is made
+        self._dials = 0  # numbers the attempts, so that only the last one is made
         child.ups.append(self._begin)
 
     def _begin(self) -> None:
@@ -296,18 +296,18 @@ class Uplink:
 
     @property
     def is_connected(self) -> bool:
-        """As the child sees it."""
+        """Whether the child is connected to its parent."""
         parent = self.child.broker.overlay.parent
         return self.child.is_up and parent is not None and parent.connection is not None
 
     def break_(self) -> None:
-        """Both ends lose the connection, with all that is under way."""
+        """Breaks the connection for both ends; what is under way is lost."""
         if self._ends is not None:
             for end in self._ends:
                 end.out.close()
 
     def cut(self, *ways: str) -> None:
-        """Nothing passes in these directions; what is sent is held."""
+        """Cuts these directions; what is sent there is held."""
         self._held.update(ways)
         self._hold()
 

@@ -1,4 +1,4 @@
-"""A scenario on the virtual ground: hosts, links, clients and faults, and the story from set-up to drain.
+"""A scenario on the virtual ground: hosts, links, clients and faults, and the phases from set-up to drain.
 
 Model time zero is the beginning of the warm-up. Before it, brokers start, links are made and those subscriptions appear
 that are there at time zero; after the measured time what is under way may still arrive.
@@ -21,11 +21,11 @@ from brokerbed.orchestrator.simulator.wire import NO_DELAY
 from brokerbed.scenario.model import Scenario
 
 STARTS_NS, CONNECT_NS, SUBSCRIBE_NS = -10 * NS_PER_S, -8 * NS_PER_S, -5 * NS_PER_S
-DRAIN_NS = 60 * NS_PER_S  # at most, after the measured time
-GC_ALLOCATIONS = 100_000  # between two looks for garbage in circles, of which there is little
+DRAIN_NS = 60 * NS_PER_S  # the longest drain after the measured time
+GC_ALLOCATIONS = 100_000  # between two searches for cyclic garbage, of which there is little
 COMMIT_NS = 200_000  # about what SQLite takes; so a crash may fall between storing and sending, as on real grounds
-LOG_BYTES = 1 << 16  # kept in memory, of each broker, before they are written
-SLICE_EVENTS = 20_000  # between two looks at the progress
+LOG_BYTES = 1 << 16  # buffered per broker before they are written
+SLICE_EVENTS = 20_000  # between two reports of progress
 UNLIMITED = 1 << 40
 
 
@@ -73,7 +73,7 @@ class Simulation:
         def config(life: int) -> BrokerConfig:
             return BrokerConfig(incarnation=str(life), id_token=f"{name}/{life}", **shared)
 
-        is_durable = scenario.durability != "memory" and any(it.verb == "crash" for it in scenario.faults)
+        is_durable = scenario.durability != "memory" and any(fault.kind.kills_brokers for fault in scenario.faults)
         return Host(self.loop, name, config, parent, is_durable, self._write_log, COMMIT_NS if is_durable else 0)
 
     def _client(self, broker: str, client_id: str, is_clean: bool) -> Client:
@@ -85,7 +85,7 @@ class Simulation:
         return self._client(broker, client_id, False)
 
     def _link(self, child: str, parent: str) -> Uplink:
-        named = [it for it in self.scenario.links if set(it.between) == {child, parent}]
+        named = [link for link in self.scenario.links if set(link.between) == {child, parent}]
         up = down = NO_DELAY
         if named:
             up, down = (
@@ -94,11 +94,11 @@ class Simulation:
             )
         return Uplink(self.hosts[child], self.hosts[parent], up, down)
 
-    # -- the story --------------------------------------------------------------------------------------------
+    # -- the phases -------------------------------------------------------------------------------------------
 
     def run(self, progress: Callable[[float], None] = lambda _: None) -> None:
-        """From set-up to drain; `progress` gets the part of the model time that is done. What was logged is written."""
-        gc.collect()  # what an earlier simulation of this process was
+        """Runs all phases; `progress` gets the fraction of model time that is done. Logs are written in any case."""
+        gc.collect()  # frees an earlier simulation in this process
         try:
             self._play(progress)
         finally:
@@ -106,7 +106,7 @@ class Simulation:
             self._close_logs()
 
     def stop(self) -> None:
-        """Soon, as if by Ctrl-C."""
+        """Makes `run` raise KeyboardInterrupt soon."""
         self._is_stopped = True
 
     def _play(self, progress: Callable[[float], None]) -> None:
@@ -118,7 +118,7 @@ class Simulation:
         self.crowd.populate()
         self._run_until(0)
         gc.collect()
-        gc.freeze()  # what is there now stays for long
+        gc.freeze()  # these objects live long
         gc.set_threshold(GC_ALLOCATIONS, 50, 100)
         self.crowd.begin()
         self.faults.begin()

@@ -34,13 +34,13 @@ class Wire:
         self._to = to
         self._schedule = None if quality == NO_DELAY else LinkSchedule[Packet | None](quality)
         self._held: deque[Packet] = deque()
-        self.direct: Direct | None = None  # the output that goes straight into this wire, if there is one
+        self.direct: Direct | None = None  # the output that is sent directly over this wire, if any
         self.is_held = False
         self.is_open = True
         self._choose()
 
     def _choose(self) -> None:
-        """The way that fits: most wires take no time, and then nothing can come between sending and arriving."""
+        """Chooses how to send: most wires have no delay, so a packet arrives before anything else can happen."""
         if self.is_held:
             self.send: Callable[[Packet], None] = self._held.append
         elif self._schedule is None:
@@ -52,7 +52,7 @@ class Wire:
             self.direct.append = self.send  # type: ignore[method-assign]
 
     def _send(self, packet: Packet) -> None:
-        """It arrives with the last of its pieces; the others carry nothing but their size."""
+        """A packet arrives with its last piece; the other pieces have only a size."""
         assert self._schedule is not None
         *others, last = piece_sizes(link_bytes(packet))
         for size in others:
@@ -75,7 +75,7 @@ class Wire:
         held, self._held = self._held, deque()
         self._choose()
         if not self.is_open:
-            self._loop.soon(self._tell, None)
+            self._loop.soon(self._notify_end, None)
         if self._schedule is not None:
             for due_ns in self._schedule.resume(self._loop.now_ns):
                 self._loop.at(due_ns, self._arrive, None)
@@ -83,21 +83,21 @@ class Wire:
             self.send(packet)
 
     def close(self) -> None:
-        """What is under way is lost; the other end hears of it, while the wire is held not yet."""
+        """Breaks the wire; what is under way is lost. The other end notices, unless the wire is held."""
         if self.is_open:
             self.is_open = False
             self._held.clear()
             if self._schedule is not None:
                 self._schedule.clear()
             if not self.is_held:
-                self._loop.soon(self._tell, None)
+                self._loop.soon(self._notify_end, None)
 
-    def _tell(self, _: None) -> None:
+    def _notify_end(self, _: None) -> None:
         self._to.broken()
 
 
 class Direct(list[Any]):
-    """The output of a connection whose broker has nothing to store first: what is put out is sent at once."""
+    """The output of a connection whose broker stores nothing: it is sent at once."""
 
     __slots__ = ("append",)
 

@@ -7,8 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from brokerbed.analysis.jobs.audit import audit, batch_values
+from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.jobs.frames import Frames
-from brokerbed.analysis.jobs.measure import Facts, cells
+from brokerbed.analysis.jobs.measure import cells
 from brokerbed.analysis.runs import find
 from tests.analysis.commands import SHORT
 from tests.analysis.frames import Small
@@ -28,7 +29,7 @@ def test_batch_without_messages_has_no_delay_and_a_rate_of_zero(small: Small) ->
     counted = small.table(
         CELLS, *((0, "delay.end_to_end", "p", "s", *it) for it in delays), (0, "delay.stage", "link", "x", 3, 1.0, 1.0)
     )
-    assert batch_values(timed, counted) == {
+    assert batch_values(timed.unionByName(counted)) == {
         0: {"rate.total": [1.5, *[0.0] * 30, 0.5], "delay.end_to_end p s": [0.25, 1.5, 3.0]}
     }
 
@@ -43,7 +44,7 @@ def test_every_seed_is_audited(spark: SparkSession, seeds: Path) -> None:
     file = seeds / "seeds/2/run.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"warnings": ["late"]}))
     facts = Facts(Frames(spark, find(seeds)))
-    found = audit(facts, *cells(facts))[0]
+    found = audit(facts, cells(facts))[0]
     assert [(it.name, it.at) for it in found if not it.holds] == [("the testbed keeps up (late)", "virtual (seed 2)")]
     for seed in (1, 2):
         tested = {it.name for it in found if it.at.endswith(f"(seed {seed})")}

@@ -7,9 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.jobs.frames import Frames
 from brokerbed.analysis.jobs.judge import judge
-from brokerbed.analysis.jobs.measure import Facts, cells, measure
+from brokerbed.analysis.jobs.measure import cells, measure
 from brokerbed.analysis.runs import find
 from brokerbed.orchestrator.faults import Faults
 from brokerbed.orchestrator.simulator import simulation
@@ -110,6 +111,6 @@ def test_fault_by_hand_is_judged(by_hand: Facts) -> None:
 
 def test_entries_that_are_logged_anew_after_a_restart_by_hand_count_once(by_hand: Facts) -> None:
     """The three subscribers of b1 are never away but for the crash, and each has an entry of its own at b0."""
-    measured = measure(by_hand, *cells(by_hand))
+    measured = measure(by_hand, cells(by_hand))
     assert measured[0, "table.local_entries", ("b1",)].value == pytest.approx(3)
     assert measured[0, "table.remote_entries", ("b0",)].value == pytest.approx(3)

@@ -6,9 +6,9 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
+from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.jobs.frames import Frames
 from brokerbed.analysis.jobs.judge import judge
-from brokerbed.analysis.jobs.measure import Facts
 from brokerbed.analysis.runs import find
 from brokerbed.log.record import Reason
 from tests.analysis.damages import ACCOUNTED, NOT_LOST

@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from brokerbed.analysis.checks import INVARIANTS
+from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.jobs.frames import Frames, bin_ns_of
 from brokerbed.analysis.jobs.judge import Invariant, judge
-from brokerbed.analysis.jobs.measure import Facts
 from tests.analysis.damages import ACCOUNTED, FAULTS, NOT_LOST, ONCE, ORDERED, SUBSCRIBED, TABLES, Damaged, damaged
 from tests.analysis.frames import Small
 from tests.analysis.real import PARENTS, Real, Row

@@ -39,7 +39,7 @@ def looked_at(file: Path, name: str, pictures: str) -> int:
     with browser() as viewer:
         seen = viewer.open(file)
         seen.shoot(name)
-        assert seen.complaints == []
+        assert seen.stderr_warnings == []
         assert [it for it in seen.requests if not it.startswith("data:")] == [file.as_uri()]
         return seen.page.locator(pictures).count()
 

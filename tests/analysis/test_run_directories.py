@@ -63,21 +63,21 @@ def only_begun(folder: Path) -> None:
 
 PART = "log/broker=b3/events.parquet"
 CASES: dict[str, tuple[Damage, str, str]] = {  # what is done, the file that is named, and what is said of it
-    "truncated": (truncate, PART, "this is no complete Parquet file; it is truncated or damaged"),
-    "no Parquet": (lambda it: (it / PART).write_text("time_ns\n"), PART, "no complete Parquet file"),
-    "no bytes": (lambda it: (it / PART).write_bytes(b""), PART, "no complete Parquet file"),
+    "truncated": (truncate, PART, "this is not a complete Parquet file; it is truncated or damaged"),
+    "no Parquet": (lambda it: (it / PART).write_text("time_ns\n"), PART, "not a complete Parquet file"),
+    "no bytes": (lambda it: (it / PART).write_bytes(b""), PART, "not a complete Parquet file"),
     "foreign columns": (foreign, PART, "its columns are not those of a message log"),
     "other types": (other_types, PART, "its columns are not those of a message log"),
     "stray file": (lambda it: (it / "log/notes.txt").write_text("x"), "log/notes.txt", "does not belong"),
     "stray beside": (
         lambda it: (it / "log/broker=b3/notes.txt").write_text("x"),
         "log/broker=b3/notes.txt",
-        "this file does not belong into a message log; move it away",
+        "this file does not belong in a message log; move it away",
     ),
     "stray Parquet": (
         lambda it: shutil.copy(it / PART, it / "log/b3.parquet"),
         "log/b3.parquet",
-        "this file does not belong into a message log",
+        "this file does not belong in a message log",
     ),
     "a broker too many": (
         lambda it: shutil.copytree(it / "log/broker=b3", it / "log/broker=b9"),
@@ -97,7 +97,7 @@ CASES: dict[str, tuple[Damage, str, str]] = {  # what is done, the file that is 
     "another run.json": (lambda it: (it / "run.json").write_text("[]"), "run.json", "not the description of a run"),
     "no times": (in_run_json(measured_ns=[1]), "run.json", "not the description of a run"),
     "odd times": (in_run_json(wall_seconds="long"), "run.json", "not the description of a run"),
-    "unfinished": (in_run_json(wall_seconds=None), "", "the run is still under way, or was interrupted"),
+    "unfinished": (in_run_json(wall_seconds=None), "", "the run has not finished, or was interrupted"),
     "no scenario": (lambda it: (it / "scenario.yaml").unlink(), "", "this is not a run directory (it has no scenario.yaml)"),
     "only begun": (only_begun, "run.json", "not finished"),
 }  # fmt: skip

@@ -66,6 +66,6 @@ def test_run_says_so_before_it_begins(from_text: FromText, tmp_path: Path, monke
     def progress(_: float) -> None:
         begun.append(len(told))
 
-    run(experiment, VIRTUAL, None, 1, tmp_path, progress, tell=told.append, predict=predict)
+    run(experiment, VIRTUAL, None, 1, tmp_path, progress, notify=told.append, predict=predict)
     assert told[0].startswith("this will take about 1 s and write about ")
     assert not begun or begun[0] == 1

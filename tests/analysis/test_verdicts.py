@@ -2,8 +2,8 @@
 
 import pytest
 
-from brokerbed.analysis.verdicts import Measured, compare, labels_of, verdict_of
-from brokerbed.metrics import Row
+from brokerbed.analysis.verdicts import Measured, compare, verdict_of
+from brokerbed.metrics import CONTROL_MESSAGES, Row
 
 NAN = float("nan")
 CASES = [
@@ -58,32 +58,16 @@ def test_inconclusive_row_says_how_much_longer_to_measure(
     predicted: float, measured: float | None, low: float | None, high: float | None, tolerance: float, longer: float
 ) -> None:
     value = None if measured is None else Measured(measured, low, high)
-    row = compare(Row("rate.control", {}, predicted), value, tolerance)
+    row = compare(Row(CONTROL_MESSAGES, {}, predicted), value, tolerance)
     assert row.verdict == "inconclusive"
     assert row.as_json()["longer"] == pytest.approx(longer, rel=1e-3)
 
 
 def test_compared_row_has_its_relative_error() -> None:
-    row = compare(Row("rate.control", {}, 50.0), Measured(49.0, 48.0, 50.0), 0.05).as_json()
+    row = compare(Row(CONTROL_MESSAGES, {}, 50.0), Measured(49.0, 48.0, 50.0), 0.05).as_json()
     assert row == {
         "metric": "rate.control", "labels": {}, "unit": "1/s", "predicted": 50.0, "measured": 49.0, "ci_low": 48.0,
         "ci_high": 50.0, "relative_error": pytest.approx(-0.02), "verdict": "agrees",
     }  # fmt: skip
     for predicted, measured in ((0.0, Measured(1.0, 0.5, 1.5)), (None, Measured(1.0, 0.5, 1.5)), (50.0, None)):
-        assert compare(Row("rate.control", {}, predicted), measured, 0.02).relative_error is None
-
-
-@pytest.mark.parametrize(
-    ("metric", "first", "second", "labels"),
-    [
-        ("table.remote_entries", "", "", {}),
-        ("table.local_entries", "b3", "", {"broker": "b3"}),
-        ("rate.notifications", "b3>b1", "", {"link": "b3>b1"}),
-        ("rate.notifications.additional", "", "", {}),
-        ("delay.end_to_end", "p", "s", {"publisher": "p", "subscriber": "s"}),
-        ("delay.stage", "link", "b3>b1", {"stage": "link", "at": "b3>b1"}),
-        ("delivery.ratio", "p", "s", {"publisher": "p", "subscriber": "s"}),
-    ],
-)
-def test_labels_of(metric: str, first: str, second: str, labels: dict[str, str]) -> None:
-    assert labels_of(metric, first, second) == labels
+        assert compare(Row(CONTROL_MESSAGES, {}, predicted), measured, 0.02).relative_error is None

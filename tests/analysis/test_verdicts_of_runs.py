@@ -85,16 +85,16 @@ def test_a_broker_that_drops_control_messages_is_caught(
     """Each class has a subscriber for a tenth of the time (1 s of 10). An entry that is not taken back stays until it is
     the next time, which adds 5% of the other nine tenths; one that is not made takes 5% of the one tenth: 1.4 of 1.
     Such entries stay for 10 s on average, so the run is longer than the others."""
-    honest, draws, dropped = Overlay._tell, random.Random(1), 0
+    honest, draws, dropped = Overlay._announce, random.Random(1), 0
 
-    def tell(self: Overlay, *arguments: Any, **more: Any) -> None:
+    def announce(self: Overlay, *arguments: Any, **more: Any) -> None:
         nonlocal dropped
         if draws.random() < DROPPED:
             dropped += 1
         else:
             honest(self, *arguments, **more)
 
-    monkeypatch.setattr(Overlay, "_tell", tell)
+    monkeypatch.setattr(Overlay, "_announce", announce)
     said = command(
         "run",
         place / "long.yaml",

@@ -5,8 +5,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from brokerbed.analysis.estimates import rates
+from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.jobs.frames import Frames
-from brokerbed.analysis.jobs.measure import Facts, Key, cells, measure
+from brokerbed.analysis.jobs.measure import Key, cells, measure
 from brokerbed.analysis.predict import predict
 from brokerbed.analysis.verdicts import Measured
 from brokerbed.analysis.windows import BATCHES
@@ -21,7 +22,7 @@ def facts(spark: SparkSession, real: Real) -> Facts:
 
 @pytest.fixture(scope="module")
 def measured(facts: Facts) -> dict[Key, Measured]:
-    return measure(facts, *cells(facts))
+    return measure(facts, cells(facts))
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ class Seen:
     """A page, and what it complained of or asked for."""
 
     page: Page
-    complaints: list[str] = field(default_factory=list)
+    stderr_warnings: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
     def shoot(self, name: str) -> None:
@@ -81,8 +81,8 @@ class Viewer:
             color_scheme=scheme,  # type: ignore[arg-type]
         )
         seen = Seen(page)
-        page.on("console", lambda message: seen.complaints.append(message.text))
-        page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+        page.on("console", lambda message: seen.stderr_warnings.append(message.text))
+        page.on("pageerror", lambda error: seen.stderr_warnings.append(str(error)))
         page.on("request", lambda request: seen.requests.append(request.url))
         page.goto(file if isinstance(file, str) else file.as_uri())
         return seen

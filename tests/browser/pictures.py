@@ -14,7 +14,7 @@ from tests.local.commands import brokerbed
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
-WIDTH, REPORT_HEIGHT = 1280, 1500
+WIDTH, REPORT_HEIGHT = 1280, 1215  # the report down to the picture of all intervals
 LIVE_AT = re.compile(r"^[1-9][0-9]{2} of")  # model seconds: some time into the measurement
 RUN_S_MAX = 300.0
 

@@ -27,7 +27,7 @@ def seen(run: Watched, viewer: Viewer, request: pytest.FixtureRequest) -> Iterat
     expect(it.page.locator("#compared tbody tr")).to_have_count(5, timeout=SEEN_MS_MAX)
     yield it
     it.page.close()
-    assert it.complaints == []
+    assert it.stderr_warnings == []
     assert {url for url in it.requests if not url.startswith((run.address.partition("/?")[0], "data:"))} == set()
 
 
@@ -142,4 +142,4 @@ def test_nothing_can_be_struck_when_the_measured_time_is_over(tmp_path: Path, vi
         expect(page.get_by_role("button", name="crash it now")).to_be_disabled()
         expect(page.get_by_role("button", name="disconnect: s")).to_be_disabled()
         page.close()
-    assert seen.complaints == []
+    assert seen.stderr_warnings == []

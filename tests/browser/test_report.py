@@ -71,7 +71,7 @@ def test_opens_in_silence(
     assert file.stat().st_size < ROOM
     seen = viewer.open(file, width, scheme)
     seen.shoot(f"{which}-{scheme}-{width}")
-    assert seen.complaints == []
+    assert seen.stderr_warnings == []
     assert [it for it in seen.requests if not it.startswith("data:")] == [file.as_uri()]
     assert seen.page.locator("h1").is_visible()
 
@@ -199,4 +199,4 @@ def test_prints(viewer: Viewer, faulted: Path, sweep: Path) -> None:
         assert not seen.page.locator("nav").is_visible()
         assert not seen.page.locator("#theme").is_visible()
         assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        assert seen.complaints == []
+        assert seen.stderr_warnings == []

@@ -13,7 +13,7 @@ from tests.conformance.test_grounds import tree
 LATE_S = 0.3
 
 
-def shared_out(cases: list[tuple[str, ...]]) -> list[Any]:
+def distribute(cases: list[tuple[str, ...]]) -> list[Any]:
     """Each case on the virtual ground and on one of the real ones in turn, where it takes its time."""
     found: list[Any] = []
     for index, case in enumerate(cases):
@@ -27,7 +27,7 @@ def shared_out(cases: list[tuple[str, ...]]) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("ground", "target", "part"),
-    shared_out(
+    distribute(
         [
             ("cut: [right, top]", "cut: [right, top]"),
             ("cut: [right, top]", "cut: [right, top], way: top>right"),
@@ -53,7 +53,7 @@ def test_shorter_fault_within_a_longer_one_of_its_kind_does_not_end_it(
 
 @pytest.mark.parametrize(
     ("ground", "faults"),
-    shared_out(
+    distribute(
         [
             ("{at: 4s, crash: right, for: 2s}, {at: 5s, pause: right, for: 7s}",),
             ("{at: 4s, crash: right, for: 2s}, {at: 6.2s, pause: right, for: 5s}",),

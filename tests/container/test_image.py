@@ -18,7 +18,7 @@ from docker.models.containers import Container
 from brokerbed.doctor import examine
 from brokerbed.orchestrator.grounds import base_image, image
 from brokerbed.orchestrator.grounds.base import GroundError
-from brokerbed.orchestrator.grounds.base_image import Inside
+from brokerbed.orchestrator.grounds.base_image import BaseProperties
 
 ROOT = Path(__file__).parents[2]
 ANSWER_S_MAX = 60.0
@@ -69,7 +69,7 @@ def test_second_time_nothing_is_built(client: docker.DockerClient, tag: str, mon
 
     for name in ("build", "context"):
         monkeypatch.setattr(image, name, refuse)
-    monkeypatch.setattr(base_image, "pullable", refuse)
+    monkeypatch.setattr(base_image, "pullable_base", refuse)
     said: list[str] = []
     assert image.ensure(client, said.append) == tag
     assert client.images.get(tag).id == before
@@ -173,11 +173,11 @@ def _context(dockerfile: bytes) -> io.BytesIO:
 @pytest.mark.needs("docker")
 @pytest.mark.usefixtures("tag")
 def test_build_that_fails_says_its_last_line(client: docker.DockerClient) -> None:
-    base = base_image.here(client)
+    base = base_image.local_base(client)
     assert base is not None
     text = b"ARG BASE\nFROM ${BASE}\nRUN echo first >&2; echo it is broken >&2; exit 1\n"
     with pytest.raises(GroundError) as told:
-        image.build(client, _context(text), "brokerbed:never", base, Inside((3, 11), (2, 36), "x86_64", True))
+        image.build(client, _context(text), "brokerbed:never", base, BaseProperties((3, 11), (2, 36), "x86_64", True))
     assert told.value.is_missing
     assert str(told.value) == "the image could not be built: it is broken"
     assert base_image.image_of(client, "brokerbed:never") is None
@@ -186,9 +186,9 @@ def test_build_that_fails_says_its_last_line(client: docker.DockerClient) -> Non
 @pytest.mark.needs("docker")
 @pytest.mark.usefixtures("tag")
 def test_build_has_no_network_unless_the_base_lacks_tools(client: docker.DockerClient) -> None:
-    base = base_image.here(client)
+    base = base_image.local_base(client)
     assert base is not None
-    inside = base_image.look_inside(client, base)
+    inside = base_image.inspect_base(client, base)
     text = b'ARG BASE\nFROM ${BASE}\nRUN echo there is a route; [ "$(wc -l < /proc/net/route)" -le 1 ]\n'
     with pytest.raises(GroundError, match="there is a route"):
         image.build(client, _context(text), "brokerbed:test-network", base, replace(inside, has_tools=False))
@@ -204,7 +204,7 @@ def test_registry_that_is_not_there_is_given_up_soon(
         monkeypatch.setenv(base_image.GIVEN, f"127.0.0.1:{mute.getsockname()[1]}/nothing:1")
         monkeypatch.setattr(base_image, "REGISTRY_S_MAX", 1)
         usual_s = client.api.timeout
-        assert base_image.pullable(client) is None
+        assert base_image.pullable_base(client) is None
         assert client.api.timeout == usual_s
         with pytest.raises(GroundError, match="neither here nor can it be pulled") as told:
             image.ensure(client, print)
@@ -235,7 +235,7 @@ def test_doctor_knows_the_image(tag: str, monkeypatch: pytest.MonkeyPatch) -> No
 
     assert found() == f"{tag} is there"
     monkeypatch.setenv(base_image.GIVEN, "127.0.0.1:9/nothing:1")
-    monkeypatch.setattr(base_image, "hindrance", lambda: "debootstrap is not installed")
+    monkeypatch.setattr(base_image, "debootstrap_problem", lambda: "debootstrap is not installed")
     assert found() is None
 
 

@@ -186,7 +186,7 @@ def test_quiet_store_needs_no_log(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.commit([(1, ("kept",))])
         assert Stored.of(tmp_path).log
-        for _ in range(store_module.QUIET_LOOKS):
+        for _ in range(store_module.QUIET_SHRINK_CALLS):
             store.shrink()
         alone = Stored(Stored.of(tmp_path).main)
     assert loaded(alone.put(tmp_path)) == {1: ("kept",)}
@@ -270,7 +270,7 @@ def test_store_of_a_newer_version_is_refused_and_left_alone(made: Made, tmp_path
     with closing(sqlite3.connect(made.ended.put(tmp_path) / FILE)) as rows:
         rows.execute("PRAGMA user_version = 99")
     newer = Stored.of(tmp_path)
-    assert "newer version of brokerbed (format 99, not 3)" in refused(command.BAD_INPUT, tmp_path)
+    assert f"newer version of brokerbed (format 99, not {store_module.VERSION})" in refused(command.BAD_INPUT, tmp_path)
     assert Stored.of(tmp_path) == newer
 
 
@@ -300,7 +300,7 @@ def test_store_of_an_older_version_is_served(made: Made, version: int, tmp_path:
         rows.commit()
     assert serve(tmp_path) == ("", made.owed)
     with closing(sqlite3.connect(tmp_path / FILE)) as rows:
-        assert rows.execute("PRAGMA user_version").fetchone() == (3,)
+        assert rows.execute("PRAGMA user_version").fetchone() == (4,)
 
 
 @pytest.mark.parametrize("version", [0, -1, -(2**31)])

@@ -5,6 +5,7 @@ import textwrap
 import tomllib
 from pathlib import Path
 
+from brokerbed.analysis.metrics.registry import DEFINITIONS
 from brokerbed.analysis.predict import predict
 from brokerbed.broker.config import BrokerConfig
 from brokerbed.broker.core.broker import Broker
@@ -25,7 +26,9 @@ PACKAGES = ("brokerbed", "broker", "clients", "orchestrator", "analysis")
 def test_every_key_of_the_format_is_documented() -> None:
     text = (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8")
     parts = [part for part in vars(written).values() if isinstance(part, type) and issubclass(part, Part)]
-    keys = {field.alias or name for part in parts for name, field in part.model_fields.items()}
+    keys = {
+        field.alias or name for part in (*parts, written.fault_model()) for name, field in part.model_fields.items()
+    }
     assert len(keys) > 40
     assert [key for key in sorted(keys) if not re.search(rf"`[^`\n]*\b{key}\b[^`\n]*`", text)] == []
 
@@ -72,6 +75,12 @@ def test_scenarios_in_the_documents_are_right(tmp_path: Path) -> None:
             load(tmp_path / "piece.yaml")
             checked += 1
     assert checked == 7
+
+
+def test_readme_has_the_summary_of_every_metric() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## What the rows mean")[2]
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| (.*) \|$", text.partition("\n## ")[0], re.MULTILINE))
+    assert rows == {definition.metric.name: definition.metric.summary for definition in DEFINITIONS.built_in.values()}
 
 
 def test_architecture_names_every_folder_of_packages() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from brokerbed.orchestrator.live.feed import Average, BrokerLook, grown
+from brokerbed.orchestrator.live.feed import Average, BrokerCounters, grown
 
 
 def test_counters_grow_and_begin_anew_with_their_broker() -> None:
@@ -24,7 +24,7 @@ def test_average_is_weighted_with_time() -> None:
 
 
 def test_look_takes_what_it_shows_from_the_metrics() -> None:
-    look = BrokerLook.of([
+    look = BrokerCounters.of([
         ("brokerbed_routing_entries", {"broker": "a", "scope": "local"}, 3.0),
         ("brokerbed_routing_entries", {"broker": "a", "scope": "remote"}, 5.0),
         ("brokerbed_session_queue_messages", {"broker": "a"}, 7.0),
@@ -32,4 +32,4 @@ def test_look_takes_what_it_shows_from_the_metrics() -> None:
         ("brokerbed_link_messages_total", {"broker": "a", "peer": "root", "kind": "subscribe"}, 11.0),
         ("brokerbed_messages_under_way", {"broker": "a"}, 13.0),
     ])  # fmt: skip
-    assert look == BrokerLook(3.0, 5.0, 7.0, 2.0, {("root", "subscribe"): 11.0})
+    assert look == BrokerCounters(3.0, 5.0, 7.0, 2.0, {("root", "subscribe"): 11.0})

@@ -52,7 +52,7 @@ def leave_behind(place: Path) -> "subprocess.Popen[bytes]":
     left.send_signal(signal.SIGSTOP)
     folder = Path(environment(place)["XDG_RUNTIME_DIR"]) / journal.FOLDER
     folder.mkdir()
-    entry = {"process": left.pid, "began": journal.began(left.pid), "what": "broker b9"}
+    entry = {"process": left.pid, "began": journal.start_ticks(left.pid), "what": "broker b9"}
     (folder / f"{left.pid}-1.journal").write_text(json.dumps(entry) + "\n", encoding="utf-8")
     return left
 

@@ -374,7 +374,7 @@ def verbs_of(network: type) -> set[str]:
 
 def test_document_names_every_fixture_verb_and_setting() -> None:
     from brokerbed.orchestrator.grounds.async_testing import AsyncBrokerNetwork
-    from brokerbed.orchestrator.grounds.described import SETTINGS
+    from brokerbed.orchestrator.grounds.network_scenario import SETTINGS
     from brokerbed.orchestrator.grounds.testing import BrokerNetwork
 
     text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")

@@ -10,8 +10,8 @@ import pytest
 import uvloop
 
 from brokerbed.broker.values import NS_PER_S
-from brokerbed.clients import alarm
-from brokerbed.clients.alarm import Alarm
+from brokerbed.clients import precise_timer
+from brokerbed.clients.precise_timer import PreciseTimer
 from brokerbed.orchestrator.grounds.relay import Quality
 from tests.local.ends import WAIT_S, Ends, story
 
@@ -145,23 +145,23 @@ async def test_delay_counts_anew_for_what_was_held() -> None:
 
 @pytest.mark.parametrize("run", [uvloop.run, asyncio.run])
 @pytest.mark.parametrize("has_timer_files", [True, False])
-def test_alarm_is_never_early(run: Callable[..., None], has_timer_files: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timer_is_never_early(run: Callable[..., None], has_timer_files: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_timer_files:
-        monkeypatch.setattr(alarm, "LIBC", None)
+        monkeypatch.setattr(precise_timer, "LIBC", None)
 
     async def test() -> None:
-        rung = asyncio.Event()
-        one = Alarm(asyncio.get_running_loop(), rung.set)
+        has_fired = asyncio.Event()
+        timer = PreciseTimer(asyncio.get_running_loop(), has_fired.set)
         for wait_ns in (0, 1, 300_000, 1_700_000, 5 * MS):
-            rung.clear()
-            one.set(time.monotonic_ns() + 1000 * NS_PER_S)
+            has_fired.clear()
+            timer.set(time.monotonic_ns() + 1000 * NS_PER_S)
             due_ns = time.monotonic_ns() + wait_ns
-            one.set(due_ns)
-            assert not rung.is_set()
+            timer.set(due_ns)
+            assert not has_fired.is_set()
             async with asyncio.timeout(WAIT_S):
-                await rung.wait()
+                await has_fired.wait()
             assert time.monotonic_ns() >= due_ns
-        one.set(time.monotonic_ns() + 1000 * NS_PER_S)
-        one.close()
+        timer.set(time.monotonic_ns() + 1000 * NS_PER_S)
+        timer.close()
 
     run(test())

@@ -75,15 +75,15 @@ class World:
         self.port = port
         self._made = made
         self.accepted: list[bool] = []
-        self.taken: list[bytes] = []
+        self.acknowledged: list[bytes] = []
         self.received: list[bytes] = []
         self.client = StockClient(lambda: ("127.0.0.1", port), "c")
         self.client.is_accepted_changed = self.accepted.append
-        self.client.taken = self._take
+        self.client.acknowledged = self._acknowledge
         self.client.received = lambda _, payload, __: self.received.append(payload)
 
-    def _take(self, message: Message) -> None:
-        self.taken.append(message.payload)
+    def _acknowledge(self, message: Message) -> None:
+        self.acknowledged.append(message.payload)
 
     async def connection(self, answer: bytes = ACCEPTED) -> Connection:
         """The next one; CONNECT has been read and answered."""
@@ -241,7 +241,7 @@ def test_unacknowledged_publications_are_sent_again_in_order_before_new_ones(qos
         assert [body for _, body in again] == [body for _, body in sent]
         assert all(head & 0x08 for head, _ in again)
         assert await second.is_silent()
-        assert world.taken == []
+        assert world.acknowledged == []
         assert world.client.under_way == 2 * WINDOW
 
     play(story)
@@ -257,7 +257,7 @@ def test_publication_counts_as_taken_when_it_is_acknowledged_and_not_when_it_is_
         for (_, body), code in zip(sent, (0, 0x97, 0x10), strict=True):
             first.say(puback(body, code))
         await world.until(lambda: world.client.under_way == 0)
-        assert world.taken == [b"a", b"c"]
+        assert world.acknowledged == [b"a", b"c"]
 
     play(story)
 
@@ -272,7 +272,7 @@ def test_publication_is_taken_over_two_connections() -> None:
         second = await world.connection()
         ((_, body),) = await second.packets(PUBLISH, 1)
         second.say(puback(body))
-        await world.until(lambda: world.taken == [b"a"])
+        await world.until(lambda: world.acknowledged == [b"a"])
 
     play(story)
 

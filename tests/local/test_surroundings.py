@@ -19,7 +19,7 @@ from brokerbed.log.record import Kind, Log
 from brokerbed.orchestrator.grounds import journal, local
 from brokerbed.orchestrator.grounds.base import GroundError, Place
 from brokerbed.orchestrator.grounds.lateness import Lateness, warnings_of
-from brokerbed.orchestrator.grounds.processes import Said, complaints
+from brokerbed.orchestrator.grounds.processes import StderrLines, stderr_warnings
 from brokerbed.orchestrator.grounds.real import RealRun
 from brokerbed.scenario import load
 from tests.local.commands import Ended, assert_nothing_left, processes, run
@@ -59,8 +59,8 @@ def test_port_that_somebody_took_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     taken = socket.create_server(("127.0.0.1", 0))
     ports = iter([taken])
-    reserved = local.reserved
-    monkeypatch.setattr(local, "reserved", lambda: next(ports, None) or reserved())
+    reserved = local.reserve_port
+    monkeypatch.setattr(local, "reserve_port", lambda: next(ports, None) or reserved())
     ground = local.LocalGround()
     number = taken.getsockname()[1]
     with pytest.raises(GroundError, match=rf"^broker b0 did not start: .*{number}.*address already in use") as raised:
@@ -224,11 +224,11 @@ def test_run_says_that_its_orchestrator_and_relays_were_overloaded(
 
 
 def test_complaints_are_few_and_each_is_told_once() -> None:
-    said = {f"broker b{number}": Said() for number in range(4)}
+    said = {f"broker b{number}": StderrLines() for number in range(4)}
     for its in said.values():
         its.lines += ["the disk is full", "the disk is full", ""]
     said["broker b3"].lines += [f"trouble {number}" for number in range(6)]
-    first, *others, last = complaints(said)
+    first, *others, last = stderr_warnings(said)
     assert first == "broker b0 and 3 more said: the disk is full"
     assert others == [f"broker b3 said: trouble {number}" for number in range(4)]
     assert last == "brokers and clients said 2 other things"
@@ -260,7 +260,7 @@ def test_journal_of_somebody_else_is_neither_used_nor_believed(tmp_path: Path, m
     try:
         place = journal.folder()
         place.mkdir(mode=0o700)
-        entry = {"process": bystander.pid, "began": journal.began(bystander.pid), "what": "victim"}
+        entry = {"process": bystander.pid, "began": journal.start_ticks(bystander.pid), "what": "victim"}
         (place / "1-1.journal1").write_text(json.dumps(entry) + "\n")
         place.chmod(0o777)
         assert journal.clean() == []

@@ -1,27 +1,31 @@
 """The overlay on random trees under random operations, against the definitions; with and without faults.
 
 After everything has arrived: a broker has an entry for a child and a filter if and only if somebody subscribes to the
-filter in the child's subtree (simple: one per subscription); every publication reached exactly the subscribers it should,
+filter in the child's subtree (simple: one per subscription; peer: for every neighbour, with its side of the link); every publication reached exactly the subscribers it should,
 once; and every link carried what an independent count by definition says.
 """
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokerbed.broker.core import handle_subscribe
+from brokerbed.broker.core.announcements import Announced
 from brokerbed.broker.core.broker import Broker
-from brokerbed.broker.core.link import Known
 from brokerbed.broker.core.subscriptions import Subscription
 from brokerbed.broker.values import Entry
 from tests.core_client import FOREVER_S, NS_PER_S, Client
 from tests.core_network import Network
+from tests.peer_routing import PEER
+
+pytestmark = pytest.mark.usefixtures("peer_routing")
 
 TOPICS = ("a", "a/b", "c/d")
 FILTERS = ("a", "a/b", "c/d", "a/#", "+/b", "#")
 REFRESH_S = 30.0
-ROUTINGS = ("identity", "simple", "flooding")
+ROUTINGS = ("identity", "simple", "flooding", PEER.name)
 MATCHES = {
     "a": {"a", "a/#", "#"}, "a/b": {"a/b", "a/#", "+/b", "#"}, "c/d": {"c/d", "#"},
 }  # fmt: skip
@@ -86,12 +90,20 @@ class Story:
         self.count(self.at[name], topic)
 
     def count(self, origin: str, topic: str) -> None:
-        """By definition: up every link to the root, down every link below which somebody wants it, never back."""
+        """By definition: up every link to the root, down every link below which somebody wants it, never back.
+
+        Peer: over every link on whose other side somebody wants it.
+        """
         for child, parent in self.parents.items():
             below = subtree(self.parents, child)
             if parent is None:
                 continue
-            if origin in below:
+            if self.routing == PEER.name:
+                ends, other_side = (child, parent), self.parents.keys() - below
+                if origin not in below:
+                    ends, other_side = (parent, child), below
+                self.notifications[">".join(ends)] += self.wants(other_side, topic)
+            elif origin in below:
                 self.notifications[f"{child}>{parent}"] += 1
             elif self.routing == "flooding" or self.wants(below, topic):
                 self.notifications[f"{parent}>{child}"] += 1
@@ -102,16 +114,21 @@ class Story:
                 self.got[name].update(client.payloads())
 
     def check_tables(self) -> None:
-        for node in self.parents:
-            expected = {}
-            for child, parent in self.parents.items():
-                counts = {f: self.subscribers(subtree(self.parents, child), f) for f in FILTERS}
-                if self.routing == "identity":
-                    counts = {f: min(count, 1) for f, count in counts.items()}
-                entries = sorted(f for f, count in counts.items() for _ in range(count))
-                if parent == node and entries and self.routing != "flooding":
-                    expected[child] = entries
-            assert self.network.entries(node) == expected, node
+        expected: dict[str, dict[str, list[str]]] = {node: {} for node in self.parents}
+        for child, parent in self.parents.items():
+            if parent is not None and self.routing != "flooding":
+                below = subtree(self.parents, child)
+                expected[parent][child] = self.entries_for(below)
+                if self.routing == PEER.name:
+                    expected[child][parent] = self.entries_for(self.parents.keys() - below)
+        for node, entries in expected.items():
+            assert self.network.entries(node) == {peer: them for peer, them in entries.items() if them}, node
+
+    def entries_for(self, side: set[str]) -> list[str]:
+        counts = {f: self.subscribers(side, f) for f in FILTERS}
+        if self.routing != "simple":
+            counts = {f: min(count, 1) for f, count in counts.items()}
+        return sorted(f for f, count in counts.items() for _ in range(count))
 
 
 NAMES = st.integers(0, 100)
@@ -133,7 +150,7 @@ def test_tables_deliveries_and_counts_are_as_defined(
     story.collect()
     story.check_tables()
     assert story.got == story.expected
-    assert story.network.sent("notification") == dict(story.notifications)
+    assert story.network.sent("notification") == dict(+story.notifications)
     assert story.network.sent("resync") == {}
 
 
@@ -194,7 +211,7 @@ def test_after_healing_everything_arrived_exactly_once(
     story.collect()
     story.check_tables()
     assert story.got == story.expected
-    assert story.network.sent("notification") == dict(story.notifications)
+    assert story.network.sent("notification") == dict(+story.notifications)
 
 
 @settings(max_examples=200)
@@ -250,18 +267,21 @@ def corrupt(data: st.DataObject, broker: Broker, now_ns: int) -> None:
     action = data.draw(st.sampled_from(("add", "remove", "forget", "count", "ignorant", "knowing")))
     entry = Entry(data.draw(st.sampled_from(FILTERS)), data.draw(st.sampled_from(("", "n1.1", "ghost.1"))))
     overlay = broker.overlay
-    silent, overlay.parent = overlay.parent, None  # a change of the table that nobody hears of
+    neighbours = overlay.links()
+    connections = [session.connection for session in neighbours]
+    for session in neighbours:
+        session.connection = None  # a change of the table that nobody hears of
     if links and action in ("add", "remove"):
         session = data.draw(st.sampled_from(links))
         assert session.link is not None
         if action == "add":
             properties = [("overlay-identity", entry.identity)] if entry.identity else []
             age_ns = data.draw(st.integers(-100, 0)) * NS_PER_S
-            handle_subscribe._enter(broker, Subscription(session, entry.filter, 2, True, True, 0), properties, now_ns)
+            handle_subscribe._add(broker, Subscription(session, entry.filter, 2, True, True, 0), properties, now_ns)
             session.link.entries[Entry(entry.filter, entry.identity)] += age_ns
         else:
             for known in list(session.link.entries):
-                handle_subscribe._leave(
+                handle_subscribe._remove(
                     broker,
                     session,
                     known.filter,
@@ -271,12 +291,13 @@ def corrupt(data: st.DataObject, broker: Broker, now_ns: int) -> None:
     elif action == "forget":
         overlay.strategy = type(overlay.strategy)()
     elif action == "count":
-        overlay.strategy.added(entry)
-    elif action == "ignorant":
-        overlay.at_parent.known.clear()
-    elif action == "knowing":
-        overlay.at_parent.known[entry] = Known()
-    overlay.parent = silent
+        overlay.strategy.heard(None, entry, True)
+    elif action == "ignorant" and overlay.parent is not None and overlay.parent.link is not None:
+        overlay.parent.link.announced.entries.clear()
+    elif action == "knowing" and overlay.parent is not None and overlay.parent.link is not None:
+        overlay.parent.link.announced.entries[entry] = Announced()
+    for session, connection in zip(neighbours, connections, strict=True):
+        session.connection = connection
 
 
 @settings(max_examples=200)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerbed.analysis.models.hierarchical import Classes, Traffic
-from brokerbed.analysis.models.registry import BUILT_IN
+from brokerbed.analysis.models.registry import MODELS
 from brokerbed.scenario.topology import Tree
 from tests.property.trees import trees, workloads
 
@@ -53,7 +53,7 @@ def by_the_papers_equations(tree: Tree, classes: Classes) -> dict[str, float]:
 def test_models_equal_the_papers_equations(data: st.DataObject) -> None:
     tree, classes = draw(data)
     expected = by_the_papers_equations(tree, classes)
-    identity, simple = BUILT_IN["identity"](tree, classes, None), BUILT_IN["simple"](tree, classes, None)
+    identity, simple = MODELS["identity"].traffic(tree, classes, None), MODELS["simple"].traffic(tree, classes, None)
     assert identity.remote_entries.sum() == pytest.approx(expected["remote"], abs=1e-12)
     assert identity.additional.sum() == pytest.approx(expected["additional"], abs=1e-12)
     assert (identity.up + identity.down).sum() == pytest.approx(expected["notifications"], abs=1e-12)
@@ -66,8 +66,8 @@ def test_many_subscriptions_fill_every_table(data: st.DataObject) -> None:
     """N_s -> infinity: remote entries -> links x classes, notifications -> flooding, control -> 0."""
     tree, classes = draw(data)
     many = Classes(**{**vars(classes), "mean_active": np.full_like(classes.mean_active, 1e4)})
-    traffic = BUILT_IN["identity"](tree, many, None)
-    flooding = BUILT_IN["flooding"](tree, classes, None)
+    traffic = MODELS["identity"].traffic(tree, many, None)
+    flooding = MODELS["flooding"].traffic(tree, classes, None)
     assert traffic.remote_entries.sum() == pytest.approx((len(tree) - 1) * classes.multiplicity.sum())
     assert np.allclose(traffic.up + traffic.down, flooding.up + flooding.down)
     assert traffic.control.sum() == 0
@@ -77,7 +77,7 @@ def test_many_subscriptions_fill_every_table(data: st.DataObject) -> None:
 @given(PLACES)
 def test_flooding_is_links_times_rate(data: st.DataObject) -> None:
     tree, classes = draw(data)
-    traffic = BUILT_IN["flooding"](tree, classes, None)
+    traffic = MODELS["flooding"].traffic(tree, classes, None)
     omega = (classes.publication_rate @ classes.multiplicity).sum()
     assert (traffic.up + traffic.down).sum() == pytest.approx((len(tree) - 1) * omega)
     assert np.allclose(traffic.notifications_in, omega)
@@ -86,7 +86,9 @@ def test_flooding_is_links_times_rate(data: st.DataObject) -> None:
 @given(PLACES, st.floats(0.1, 100))
 def test_orders_between_the_algorithms(data: st.DataObject, refresh_s: float) -> None:
     tree, classes = draw(data)
-    results: dict[str, Traffic] = {name: model(tree, classes, refresh_s) for name, model in BUILT_IN.items()}
+    results: dict[str, Traffic] = {
+        name: model.traffic(tree, classes, refresh_s) for name, model in MODELS.built_in.items()
+    }
     slack = 1 + 1e-12
     assert (results["identity"].control <= results["simple"].control * slack + 1e-12).all()
     assert (results["identity"].remote_entries <= results["simple"].remote_entries * slack + 1e-12).all()
@@ -101,8 +103,8 @@ def test_orders_between_the_algorithms(data: st.DataObject, refresh_s: float) ->
 @given(PLACES)
 def test_what_enters_a_broker_is_what_its_neighbours_and_clients_send(data: st.DataObject) -> None:
     tree, classes = draw(data)
-    for model in BUILT_IN.values():
-        traffic = model(tree, classes, None)
+    for model in MODELS.built_in.values():
+        traffic = model.traffic(tree, classes, None)
         local = classes.publication_rate @ classes.multiplicity
         expected = local + tree.children_sums(traffic.up) + traffic.down
         assert np.allclose(traffic.notifications_in, expected)
@@ -114,7 +116,7 @@ def test_equal_columns_are_one_column_with_a_multiplicity(data: st.DataObject) -
     arrays = {name: np.hstack([values, values]) for name, values in vars(classes).items() if name != "multiplicity"}
     twice = Classes(multiplicity=np.concatenate([classes.multiplicity] * 2), **arrays)
     doubled = Classes(**{**vars(classes), "multiplicity": 2 * classes.multiplicity})
-    for model in BUILT_IN.values():
-        one, other = model(tree, twice, 5.0), model(tree, doubled, 5.0)
+    for model in MODELS.built_in.values():
+        one, other = model.traffic(tree, twice, 5.0), model.traffic(tree, doubled, 5.0)
         for name, values in vars(one).items():
             assert np.allclose(values, getattr(other, name)), name

@@ -83,11 +83,11 @@ def test_rows_that_cannot_be_told_say_how_long_to_measure(tmp_path: Path) -> Non
     pq.write_table(pa.Table.from_pylist(rows), file)
     text = "".join(read(written(folder)).text)
     assert "inconclusive, measure 3.4 × longer" in text
-    assert "Measuring 3.4 × longer would tell." in text
+    assert "Measuring 3.4 × longer would give a verdict." in text
     for row in rows:
         del row["longer"]
     pq.write_table(pa.Table.from_pylist(rows), file)
-    assert "longer would tell" not in written(folder)
+    assert "longer would give a verdict" not in written(folder)
 
 
 def test_laws_are_named(tmp_path: Path) -> None:
@@ -173,5 +173,8 @@ def test_doubts_are_told_once_for_all_points_with_their_number_and_a_remedy(tmp_
     text = "".join(read(written(made(tmp_path / "r", SMALL_SWEEP))).text)
     where = "at b5 at routing = identity, subscriptions.mean_active = 10 and 5 more"
     assert f"Publications {where} do not arrive as a Poisson process, so predicted delays may not apply; repeat" in text
-    assert f"Fewer messages than the scenario asks for were generated {where}, so what was measured is of a" in text
+    assert (
+        f"Fewer messages than the scenario asks for were generated {where}, so the measurement is of a lower load"
+        in text
+    )
     assert text.count("do not arrive as a Poisson process") == 2

@@ -17,7 +17,7 @@ from brokerbed.analysis.report.tree import RADIUS_MAX, SMALL, WIDTH, sizes_of, t
 from brokerbed.analysis.series import connected, longer_than
 from brokerbed.scenario import load
 from brokerbed.scenario.layout import layout
-from brokerbed.scenario.sampling import POINTS_MAX, chosen_peers, chosen_points, chosen_ways
+from brokerbed.scenario.sampling import POINTS_MAX, sampled_pairs, sampled_peers, sampled_points
 from brokerbed.scenario.topology import Tree, explicit, levels, regular
 from tests.conftest import MINIMAL, FromText
 from tests.report.made import FAULTED, SMALL_SWEEP, SWEEP, exact, made
@@ -178,16 +178,16 @@ def test_trees_of_127_brokers_have_a_place_for_each(tmp_path: Path) -> None:
 def test_points_of_a_large_sweep_that_are_drawn(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SWEEP)
     points = load(tmp_path / "s.yaml").points
-    chosen = chosen_points(points)
+    chosen = sampled_points(points)
     assert chosen == [10, 30, 50, 70, 90, 110, 130]  # of each width the eleventh of twenty
-    assert chosen_points(points[:POINTS_MAX]) == list(range(POINTS_MAX))
+    assert sampled_points(points[:POINTS_MAX]) == list(range(POINTS_MAX))
 
 
 def test_peers_and_ways_that_are_drawn(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(FAULTED + "copies: 50\n")
     (scenario,) = load(tmp_path / "s.yaml").points
-    assert chosen_ways(scenario) == [("p", "s")]
-    assert chosen_peers(scenario) == [f"{peer}.{copy}" for peer in "ps" for copy in range(8)]
+    assert sampled_pairs(scenario) == [("p", "s")]
+    assert sampled_peers(scenario) == [f"{peer}.{copy}" for peer in "ps" for copy in range(8)]
 
 
 def test_traffic_and_tables_of_the_drawing(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ subscribers: [{id: s, broker: b0, topic: t, on: {mean: 10s, law: deterministic},
 class SlowClient:
     """The broker accepts it half a second after it has begun to connect."""
 
-    received = taken = is_accepted_changed = None
+    received = acknowledged = is_accepted_changed = None
     is_connected = False
 
     def __init__(self, loop: Loop) -> None:
@@ -55,20 +55,19 @@ class SlowClient:
 
 def test_share_of_the_on_period_that_passes_before_a_peer_is_accepted(from_text: FromText) -> None:
     scenario, loop = from_text(TEXT).points[0], Loop()
-    clients: list[Any] = []
 
-    def new_peer(*_: str) -> Any:
-        clients.append(SlowClient(loop))
-        return clients[-1]
+    def new_peer(*_: object) -> Any:
+        return SlowClient(loop)
 
-    crowd = Crowd(scenario, loop, None, new_peer, new_peer)  # type: ignore[arg-type]
+    crowd = Crowd(scenario, loop, None, new_peer, new_peer)
+    client: Any = crowd.peers[0].client
     crowd.begin()
     assert loop.run(500 * NS_PER_S, 10_000)
     shares = crowd.connecting_shares
     assert 20 <= len(shares) <= 26
     assert set(shares) == {0.05}
-    if not clients[0].is_connected:
+    if not client.is_connected:
         assert loop.run(511 * NS_PER_S, 10_000)
     count = len(shares)
-    clients[0].lose()  # amidst an ON period: this is no coming
+    client.lose()  # amidst an ON period: this is no coming
     assert len(shares) == count

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from brokerbed.clients.raw_log import append
 from brokerbed.log.record import Kind, Log, Reason
-from brokerbed.orchestrator.grounds.losses import described_losses, losses
+from brokerbed.orchestrator.grounds.losses import losses, losses_text
 
 CALM_NS = [100]  # subscriptions before are known everywhere when messages enter later
 Told = tuple[int, Kind, str, str, int, Reason]  # time, kind, subject, topic, number of the message (of b1), reason
@@ -106,5 +106,5 @@ def test_message_in_service_at_the_input_is_lost_with_a_crash_unless_it_is_serve
 
 
 def test_description_counts_all_and_shows_the_first() -> None:
-    lines = described_losses([f"message {number}" for number in range(12)]).splitlines()
+    lines = losses_text([f"message {number}" for number in range(12)]).splitlines()
     assert (lines[0], len(lines), lines[-1]) == ("12 deliveries at QoS 1 or 2 were lost:", 12, "... and 2 more")

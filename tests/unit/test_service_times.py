@@ -50,7 +50,7 @@ class Wire:
     under_way = held = unsent_bytes = 0
 
     def __init__(self, others: "list[Wire]") -> None:
-        self.taken: Callable[[Message], None] | None = None
+        self.acknowledged: Callable[[Message], None] | None = None
         self.received: Callable[[str, bytes, int], None] | None = None
         self.is_accepted_changed: Callable[[bool], None] | None = None
         self._others = others
@@ -70,7 +70,7 @@ class Wire:
 
 class Nobody:
     client_id = "alone/pub"
-    taken = None
+    acknowledged = None
 
 
 def test_services_are_as_long_as_drawn_although_every_timer_is_late(from_text: FromText) -> None:

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.core.link import Link
 from brokerbed.broker.core.overlay import Overlay
 from brokerbed.broker.values import NS_PER_S, Entry
 from brokerbed.orchestrator.simulator.clients import Client
@@ -21,6 +22,7 @@ from brokerbed.orchestrator.simulator.loop import Loop
 from brokerbed.orchestrator.simulator.network import Host, Uplink
 from brokerbed.orchestrator.simulator.wire import NO_DELAY
 from brokerbed.topics import matches
+from tests.peer_routing import PEER, registered
 
 MS = 1_000_000
 TOPICS = ("a/1", "a/2", "b/1")
@@ -77,7 +79,7 @@ def draw(seed: int) -> Schedule:
         faults.append((time_ms(), what, which, random.choice((5, 100, 1000, 5000, 40_000))))
     return Schedule(
         parents=(-1, *(random.randrange(child) for child in range(1, size))),
-        routing=random.choice(("identity", "identity", "simple", "flooding")),
+        routing=random.choice(("identity", "identity", "simple", "flooding", PEER.name)),
         subscribers=subscribers,
         toggles=tuple(sorted((time_ms(), broker(), random.choice(FILTERS)) for _ in range(random.randint(0, 20)))),
         publications=tuple(
@@ -98,7 +100,7 @@ class _Noting(Client):
         self.got: list[tuple[bytes, int]] = []
         self.acked: list[bytes] = []
         self.received = lambda _, payload, qos: self.got.append((payload, qos))
-        self.taken = lambda message: self.acked.append(message.payload)
+        self.acknowledged = lambda message: self.acked.append(message.payload)
 
 
 class Trial:
@@ -235,27 +237,37 @@ class Trial:
         for child, parent in enumerate(self.schedule.parents):
             if parent < 0:
                 continue
-            session = self.hosts[parent].broker.links.get(f"$link/b{child}")
-            entries = sorted(entry.filter for entry in session.link.entries) if session and session.link else []
-            wanted = sorted(self._interest(child))
-            if self.schedule.routing == "identity":
-                wanted = sorted(set(wanted))
-            elif self.schedule.routing == "flooding":
-                wanted = []
-            if entries != wanted:
-                yield f"b{parent} has the entries {entries} for b{child}, not {wanted}"
+            below = self._subtree(child)
+            above = [broker for broker in range(len(self.schedule.parents)) if broker not in below]
+            yield from self._wrong_entries(parent, child, below)
+            yield from self._wrong_entries(child, parent, above if self.schedule.routing == PEER.name else [])
 
-    def _interest(self, root: int) -> list[str]:
+    def _wrong_entries(self, broker: int, neighbour: int, side: list[int]) -> Iterator[str]:
+        """`side`: the brokers whose interest the neighbour has to announce."""
+        links = [session.link for session in self.hosts[broker].broker.overlay.links() if session.link is not None]
+        entries = sorted(entry.filter for link in links if link.peer == f"b{neighbour}" for entry in link.entries)
+        wanted = sorted(self._interest(side))
+        if self.schedule.routing == "flooding":
+            wanted = []
+        elif self.schedule.routing != "simple":
+            wanted = sorted(set(wanted))
+        if entries != wanted:
+            yield f"b{broker} has the entries {entries} for b{neighbour}, not {wanted}"
+
+    def _subtree(self, root: int) -> list[int]:
         below = [root]
         for child, parent in enumerate(self.schedule.parents):
             if parent in below:
                 below.append(child)
-        own = [topic_filter for broker, topic_filter, _ in self.schedule.subscribers if broker in below]
-        return own + [it for broker in below for it in self.togglers[broker].filters]
+        return below
+
+    def _interest(self, brokers: list[int]) -> list[str]:
+        own = [topic_filter for broker, topic_filter, _ in self.schedule.subscribers if broker in brokers]
+        return own + [topic_filter for broker in brokers for topic_filter in self.togglers[broker].filters]
 
 
 def problems(schedule: Schedule, bug: str | None = None) -> list[str]:
-    with _planted(bug):
+    with registered(), _planted(bug):
         return Trial(schedule, bug == "acknowledges-first").run()
 
 
@@ -265,27 +277,31 @@ BUGS = ("keeps-stale-entries", "acknowledges-first", "loses-unsubscriptions")
 @contextmanager
 def _planted(bug: str | None) -> Iterator[None]:
     """Bugs on purpose, to see that they are found."""
-    tell, unwanted = Overlay._tell, Overlay._tell_unwanted
-    told = 0
+    announce, withdraw_unwanted = Overlay._announce, Overlay._withdraw_unwanted
+    withdrawn = 0
 
     def lossy(
-        self: Overlay, entry: Entry | None, is_added: bool, kind: str, now_ns: int, is_late: bool = False
+        self: Overlay, link: Link, entry: Entry, is_added: bool, kind: str, now_ns: int, is_late: bool = False
     ) -> None:
-        nonlocal told
-        if not is_added and entry is not None and kind == "unsubscribe":
-            told += 1
-            if told % 3 == 0:
+        nonlocal withdrawn
+        if not is_added and kind == "unsubscribe":
+            withdrawn += 1
+            if withdrawn % 3 == 0:
                 return
-        tell(self, entry, is_added, kind, now_ns, is_late)
+        announce(self, link, entry, is_added, kind, now_ns, is_late)
+
+    def withdraw_nothing(self: Overlay, link: Link, kind: str, now_ns: int) -> dict[Entry, None]:
+        del kind, now_ns
+        return dict.fromkeys(self.strategy.wanted(link))
 
     if bug == "keeps-stale-entries":
-        Overlay._tell_unwanted = lambda self, _kind, _now: dict.fromkeys(self.strategy.wanted())  # type: ignore[method-assign,assignment]
+        Overlay._withdraw_unwanted = withdraw_nothing  # type: ignore[method-assign]
     elif bug == "loses-unsubscriptions":
-        Overlay._tell = lossy  # type: ignore[method-assign]
+        Overlay._announce = lossy  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Overlay._tell, Overlay._tell_unwanted = tell, unwanted  # type: ignore[method-assign]
+        Overlay._announce, Overlay._withdraw_unwanted = announce, withdraw_unwanted  # type: ignore[method-assign]
 
 
 # -- shrinking --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from brokerbed.broker.core.broker import Broker
 from brokerbed.broker.runtime.metrics import BrokerCollector
 from brokerbed.orchestrator.grounds.base import Played
 from brokerbed.orchestrator.observe import RunCollector
-from deploy.dashboards import DASHBOARDS, FOLDER, built
+from deploy.dashboards import DASHBOARDS, FOLDER, json_of
 from tests.conftest import MINIMAL, FromText
 from tests.watch.expressions import DEPLOY, dashboards, of_dashboards, recorded, rules
 
@@ -30,7 +30,7 @@ def test_files_are_what_the_code_writes() -> None:
     """If not: python -m deploy.dashboards."""
     assert {it.name for it in FOLDER.iterdir()} == {f"{it.uid}.json" for it in DASHBOARDS}
     for dashboard in DASHBOARDS:
-        assert (FOLDER / f"{dashboard.uid}.json").read_text(encoding="utf-8") == built(dashboard), dashboard.uid
+        assert (FOLDER / f"{dashboard.uid}.json").read_text(encoding="utf-8") == json_of(dashboard), dashboard.uid
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -56,6 +56,13 @@ def listed(command: Command) -> list[dict[str, Any]]:
     return found
 
 
+def copy_in(folder: Path) -> Path:
+    """It is written after the list in the run directory."""
+    until(lambda: any(folder.glob("*.json")), "the copy of the list")
+    (copy,) = folder.iterdir()
+    return copy
+
+
 def scraped(group: dict[str, Any]) -> str:
     with urllib.request.urlopen(f"http://{group['targets'][0]}/metrics", timeout=WAIT_S) as answer:
         return str(answer.read().decode())
@@ -72,7 +79,7 @@ def values(families: list[Metric]) -> dict[tuple[str, ...], float]:
 def test_run_is_listed_while_it_goes_on(tmp_path: Path, folder: Path, number: signal.Signals) -> None:
     with run(tmp_path / "run", LONG) as command:
         groups = listed(command)
-        (copy,) = folder.iterdir()
+        copy = copy_in(folder)
         assert json.loads(copy.read_text(encoding="utf-8")) == groups
         assert [it["labels"].get("broker") for it in groups] == ["b0", "b1", "b2", None]
         name = (command.place / "runs" / "latest").resolve().name
@@ -95,7 +102,7 @@ def test_brokers_in_containers_can_be_scraped_from_this_machine(tmp_path: Path, 
     try:
         until(lambda: any(folder.glob("*.json")) or process.poll() is not None, "the list of targets", IMAGE_S_MAX)
         assert process.poll() is None, process.communicate()
-        (copy,) = folder.iterdir()
+        copy = copy_in(folder)
         groups = json.loads(copy.read_text(encoding="utf-8"))
         assert {it["labels"]["ground"] for it in groups} == {"docker"}
         for name, group in zip(("b0", "b1", "b2"), groups, strict=False):
@@ -109,8 +116,8 @@ def test_brokers_in_containers_can_be_scraped_from_this_machine(tmp_path: Path, 
 def test_list_of_a_killed_orchestrator_is_removed_and_no_other(tmp_path: Path, folder: Path) -> None:
     with run(tmp_path / "run", LONG) as command:
         listed(command)
-        (copy,) = folder.iterdir()
-        other = folder / f"{journal.me()}.json"  # of somebody who lives
+        copy = copy_in(folder)
+        other = folder / f"{journal.process_name()}.json"  # of somebody who lives
         other.write_text("[]", encoding="utf-8")
         foreign = folder / "mine.json"
         foreign.write_text("[]", encoding="utf-8")
@@ -186,7 +193,7 @@ def test_targets_are_written_at_once(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "run").mkdir()
     its = targets.Targets(tmp_path / "run", {"run": "r"}, ("127.0.0.1", 1))
     its.write({"b0": ("127.0.0.1", 2)})
-    assert [it.name for it in folder.iterdir()] == [f"{journal.me()}.json"]
+    assert [it.name for it in folder.iterdir()] == [f"{journal.process_name()}.json"]
     assert [it.name for it in (tmp_path / "run").iterdir()] == [targets.FILE]
     its.remove()
     its.remove()

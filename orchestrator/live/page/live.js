@@ -143,13 +143,13 @@ function choose(what) {
   chosen = what;
   $("answer").textContent = "";
   panel();
-  if (state) { showTree(); showChosen(); }
+  if (state) { showTree(); showSelected(); }
 }
 
 function panel() {
   const place = $("chosen");
   place.replaceChildren();
-  const label = make("label", {}, place, "Chosen: ");
+  const label = make("label", {}, place, "Selected: ");
   const list = make("select", { id: "pick" }, label);
   make("option", { value: "" }, list, "nothing");
   for (const name of Object.keys(tree.parents)) make("option", { value: `broker ${name}` }, list, `broker ${name}`);
@@ -160,7 +160,7 @@ function panel() {
   if (!chosen) return;
   const [kind, name] = chosen.split(" ");
   const target = kind === "link" ? [name, tree.parents[name]] : name;
-  for (const verb of kind === "link" ? ["cut"] : ["crash", "pause"]) {
+  for (const verb of tree.verbs[kind]) {
     const button = make("button", { type: "button", class: "strike", "data-verb": verb }, place, `${verb} it now`);
     button.addEventListener("click", () => act("/strike", { verb, target }));
   }
@@ -176,11 +176,13 @@ function disable() {
 
 function openFaults() {
   const [kind, name] = chosen.split(" ");
-  const ours = kind === "link" ? [`cut ${name}-${tree.parents[name]}`, `cut ${name}>${tree.parents[name]}`, `cut ${tree.parents[name]}>${name}`] : [`crash ${name}`, `pause ${name}`];
+  const parent = tree.parents[name];
+  const targets = kind === "link" ? [`${name}-${parent}`, `${name}>${parent}`, `${parent}>${name}`] : [name];
+  const ours = tree.verbs[kind].flatMap((verb) => targets.map((target) => `${verb} ${target}`));
   return state.faults.filter((it) => ours.includes(it.what) && it.healed === undefined);
 }
 
-function showChosen() {
+function showSelected() {
   if (!chosen) return;
   const [kind, name] = chosen.split(" ");
   const isStruck = openFaults().length > 0;
@@ -287,7 +289,7 @@ function show() {
   const phase = state.now_s < state.warmup_s ? "warming up, " : "";
   $("now").textContent = state.now_s < 0 ? "starting: model time has not begun" : `${phase}${state.now_s.toFixed(0)} of ${state.end_s.toFixed(0)} s of model time`;
   showTree();
-  showChosen();
+  showSelected();
   showCompared();
   showPeers();
   showFaults();

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from brokerbed.analysis.models.hierarchical import Classes, Traffic
-from brokerbed.analysis.models.registry import BUILT_IN
+from brokerbed.analysis.models.registry import MODELS
 from brokerbed.scenario import topology
 from brokerbed.scenario.topology import Tree
 
@@ -40,7 +40,7 @@ def predict(
     routing: str, width: int, subscriptions: float, refresh_s: float | None = None, omega: float = 1000
 ) -> Traffic:
     tree = topology.levels(127, width)
-    return BUILT_IN[routing](tree, uniform(tree, subscriptions, omega=omega), refresh_s)
+    return MODELS[routing].traffic(tree, uniform(tree, subscriptions, omega=omega), refresh_s)
 
 
 @pytest.mark.parametrize("width", REFERENCE)
@@ -125,7 +125,7 @@ def chain() -> tuple[Tree, Classes]:
 
 
 def test_identity_by_hand_with_a_permanent_subscriber(chain: tuple[Tree, Classes]) -> None:
-    traffic = BUILT_IN["identity"](*chain, None)
+    traffic = MODELS["identity"].traffic(*chain, None)
     assert traffic.remote_entries.tolist() == [0, 1, 1]
     assert traffic.control.tolist() == [0, 0, 0]  # b always wants it, so a's churn never toggles
     assert traffic.up.tolist() == [0, 3, 0]
@@ -138,7 +138,7 @@ def test_identity_by_hand_with_a_permanent_subscriber(chain: tuple[Tree, Classes
 def test_identity_by_hand_without_it(chain: tuple[Tree, Classes]) -> None:
     tree, classes = chain
     gone = Classes(**{**vars(classes), "permanent": 0 * classes.permanent})
-    traffic = BUILT_IN["identity"](tree, gone, None)
+    traffic = MODELS["identity"].traffic(tree, gone, None)
     assert np.allclose(traffic.remote_entries, [0, 0.5, 0])  # P0(a) = exp(-ln 2) = 1/2
     assert np.allclose(traffic.control, [0, 2 * np.log(2) / 10 * 0.5, 0])
     assert np.allclose(traffic.down, [0, 2.5, 0])
@@ -151,7 +151,7 @@ def test_wildcard_interest_pulls_notifications_without_an_entry_of_its_own(chain
     column = 0 * classes.permanent
     wanted = column.copy()
     wanted[2] = 1
-    traffic = BUILT_IN["identity"](
+    traffic = MODELS["identity"].traffic(
         tree, Classes(**{**vars(classes), "permanent": column, "wanted_anyway": wanted}), None
     )
     assert np.allclose(traffic.remote_entries, [0, 0.5, 0])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from brokerbed.analysis.models.hierarchical import Classes
-from brokerbed.analysis.models.registry import BUILT_IN
+from brokerbed.analysis.models.registry import MODELS
 from brokerbed.scenario import topology
 
 TREE = topology.explicit({"r": None, "a": "r", "b": "a", "c": "a", "d": "r", "e": "d"})
@@ -66,7 +66,7 @@ def test_models_against_simulation() -> None:
     active = column * np.array(LIFETIME_S).reshape(-1, 1)
     published = np.array(PUBLICATION_RATE).reshape(-1, 1)
     classes = Classes(np.ones(1), column, active, 0 * column, 0 * column, published)
-    identity, simple = BUILT_IN["identity"](TREE, classes, None), BUILT_IN["simple"](TREE, classes, None)
+    identity, simple = MODELS["identity"].traffic(TREE, classes, None), MODELS["simple"].traffic(TREE, classes, None)
     assert float(identity.remote_entries.sum()) == pytest.approx(measured["remote"], rel=0.02)
     assert float(identity.control.sum()) == pytest.approx(measured["identity"], rel=0.02)
     assert float(simple.control.sum()) == pytest.approx(measured["simple"], rel=0.02)

@@ -11,6 +11,9 @@ import pytest
 
 from tests.core_client import FOREVER_S, QOS, Client
 from tests.core_network import Crashes, Network
+from tests.peer_routing import PEER
+
+pytestmark = pytest.mark.usefixtures("peer_routing")
 
 CHAIN = {"a": None, "b": "a", "c": "b"}
 ROUNDS_MAX = 60
@@ -188,7 +191,7 @@ def played(crashes: Crashes, routing: str = "identity", is_short: bool = False) 
 MODES = ("before", "after")
 
 
-@pytest.mark.parametrize("routing", ["identity", "simple", "flooding"])
+@pytest.mark.parametrize("routing", ["identity", "simple", "flooding", PEER.name])
 def test_crash_at_every_commit(routing: str) -> None:
     commits = played(frozenset(), routing).network.commits
     assert commits > 40

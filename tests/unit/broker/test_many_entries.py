@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from brokerbed.broker.core import entries_at_parent
+from brokerbed.broker.core import announcements
 from brokerbed.broker.core.link import PACKET_IDS
 from brokerbed.broker.core.session import Session
 from brokerbed.log.record import Kind
@@ -32,7 +32,7 @@ def entries(network: Network) -> set[str]:
 
 @pytest.fixture
 def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries_at_parent, "UNACKNOWLEDGED_MAX", SMALL_WINDOW)
+    monkeypatch.setattr(announcements, "UNACKNOWLEDGED_MAX", SMALL_WINDOW)
 
 
 def test_the_parent_learns_of_all_filters_of_one_subscribe() -> None:

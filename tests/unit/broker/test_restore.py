@@ -158,7 +158,7 @@ def test_row_numbers_grow_by_the_rows_made_however_often_the_broker_restarts() -
         client.publish("t", b"unreleased", qos=2)
         world.restart()
     assert len(world.rows(persist.RECEIVED)) == 5
-    assert world.broker.last_number < 100
+    assert world.broker.last_row_number < 100
     resume(client)
     client.send(mqtt5.PubRelPacket(client.next_id))
     (answer,) = client.read_all()

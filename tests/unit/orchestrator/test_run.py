@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brokerbed.orchestrator import run
-from brokerbed.orchestrator.grounds.base import Tell
+from brokerbed.orchestrator.grounds.base import Notify
 from brokerbed.orchestrator.grounds.virtual import VirtualGround
 from brokerbed.scenario import Experiment
 from tests.conftest import FromText
@@ -21,20 +21,20 @@ def experiment(from_text: FromText) -> Experiment:
     return from_text(TEXT)
 
 
-def prepared_by(prepare: Callable[[Tell], None]) -> type[VirtualGround]:
+def prepared_by(prepare: Callable[[Notify], None]) -> type[VirtualGround]:
     class Prepared(VirtualGround):
-        def prepare(self, tell: Tell) -> None:
-            prepare(tell)
+        def prepare(self, notify: Notify) -> None:
+            prepare(notify)
 
     return Prepared
 
 
 def test_is_told(experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "brokerbed.orchestrator.grounds.virtual.VirtualGround", prepared_by(lambda tell: tell("building ..."))
+        "brokerbed.orchestrator.grounds.virtual.VirtualGround", prepared_by(lambda notify: notify("building ..."))
     )
     said = list[str]()
-    run.run(experiment, "virtual", None, 1, tmp_path / "runs", lambda _: None, tell=said.append)
+    run.run(experiment, "virtual", None, 1, tmp_path / "runs", lambda _: None, notify=said.append)
     assert said == ["building ..."]
 
 
@@ -45,7 +45,7 @@ def test_is_ended_by_signals(
     """What it had under way can clean up; nothing else is begun."""
     cleaned = list[str]()
 
-    def prepare(_: Tell) -> None:
+    def prepare(_: Notify) -> None:
         try:
             os.kill(os.getpid(), number)
         finally:

@@ -74,8 +74,9 @@ def test_faults_for_fixed_or_by_a_law(from_text: FromText) -> None:
     (scenario,) = from_text(MINIMAL + TREE + faults).points
     cut, nemesis = scenario.faults
     assert isinstance(cut, Fault)
-    assert (cut.verb, cut.at, cut.cut, cut.way, cut.for_.law) == ("cut", 10**9, ("b1", "b0"), "b0>b1", "deterministic")
-    assert (nemesis.verb, nemesis.crash, nemesis.for_.law) == ("crash", "any", "exponential")
+    assert (cut.kind.name, cut.at, cut.target, cut.options) == ("cut", 10**9, ("b1", "b0"), {"way": "b0>b1"})
+    assert cut.for_.law == "deterministic"
+    assert (nemesis.kind.name, nemesis.target, nemesis.for_.law) == ("crash", "any", "exponential")
 
 
 def test_even_spread(from_text: FromText) -> None:

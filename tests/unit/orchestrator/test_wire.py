@@ -5,7 +5,7 @@ import pytest
 
 from brokerbed.broker.core.run import notification
 from brokerbed.clients.session import Packet
-from brokerbed.orchestrator.grounds.line import Line
+from brokerbed.orchestrator.grounds.delayed_stream import DelayedStream
 from brokerbed.orchestrator.simulator.link_schedule import Quality
 from brokerbed.orchestrator.simulator.loop import Loop
 from brokerbed.orchestrator.simulator.packet_size import link_bytes
@@ -63,19 +63,19 @@ def test_narrow_wire_takes_as_long_as_the_same_bytes_through_a_relay() -> None:
     large, small = notification("A", bytes(4000)), notification("B", b"b")
     packets: list[Packet] = [large, small, mqtt5.PubAckPacket(1)]
     quality = Quality(delay=lambda: 1000, bandwidth_bit_per_s=64_000)
-    loop, line = Loop(), Line(quality)
+    loop, stream = Loop(), DelayedStream(quality)
     end = End(loop)
     wire = Wire(loop, end, quality)
     expected: list[int] = []
     for packet in packets:
         wire.send(packet)
-        line.send(memoryview(bytes(link_bytes(packet))), 0)
+        stream.send(memoryview(bytes(link_bytes(packet))), 0)
     for _ in packets:
         size = link_bytes(packets[len(expected)])
         while size > 0:
-            assert line.due_ns is not None
-            due_ns = line.due_ns
-            size -= len(line.take(due_ns))
+            assert stream.due_ns is not None
+            due_ns = stream.due_ns
+            size -= len(stream.take(due_ns))
         expected.append(due_ns)
     loop.run(10**12, 100)
     assert [time_ns for time_ns, _ in end.got] == expected

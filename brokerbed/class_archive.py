@@ -1,6 +1,7 @@
-"""`python -m brokerbed.warm`: a small run and its analysis, which leave Spark's classes as Java has them in memory.
+"""`python -m brokerbed.class_archive` analyses a small run, so that Java archives the classes which Spark has loaded.
 
-With that archive beside the environment's programs Spark starts in half the time. Without it all works as well.
+With this archive, which is kept beside the programs of the virtual environment, Spark starts in half the time. It is an
+optimisation only.
 """
 
 import sys
@@ -20,7 +21,7 @@ from brokerbed.scenario import load
 WAIT_S_MAX = 120.0
 SCENARIO = """
 scenario: 1
-name: warm
+name: class-archive
 clock: {warmup: 5s, measure: 40s}
 topology: {tree: star, brokers: 3}
 classes: 2
@@ -34,11 +35,11 @@ faults: [{at: 20s, crash: b2, for: 2s}]
 """
 
 
-def warm() -> str:
-    """Says in one sentence what came of it."""
-    begun = time.monotonic()
+def create_class_archive() -> str:
+    """Returns the result as a sentence."""
+    start_s = time.monotonic()
     with TemporaryDirectory() as folder:
-        file, new = Path(folder) / "warm.yaml", Path(folder) / "new.jsa"
+        file, new = Path(folder) / "scenario.yaml", Path(folder) / "new.jsa"
         file.write_text(SCENARIO, encoding="utf-8")
         finished = find(run(load(file), VIRTUAL, None, 1, Path(folder), lambda _: None))
         try:
@@ -46,17 +47,17 @@ def warm() -> str:
         except (SparkError, JavaError) as error:
             return f"Spark cannot be used yet: {error}"
         _end_java()
-        while time.monotonic() - begun < WAIT_S_MAX:
+        while time.monotonic() - start_s < WAIT_S_MAX:
             if new.exists():
                 ARCHIVE.unlink(missing_ok=True)
                 new.replace(ARCHIVE)
-                return f"Spark's classes are in {ARCHIVE} ({time.monotonic() - begun:.0f} s)"
+                return f"Spark's classes are in {ARCHIVE} ({time.monotonic() - start_s:.0f} s)"
             time.sleep(0.2)
     return "Spark's classes could not be kept; it will start a little slower"
 
 
 def _end_java() -> None:
-    """Java keeps its classes when it ends; it ends when nobody talks to it any more."""
+    """Java writes the archive when it exits, and it exits when its gateway is closed."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -68,5 +69,5 @@ def _end_java() -> None:
 
 
 if __name__ == "__main__":
-    print(warm())
+    print(create_class_archive())
     sys.exit(0)

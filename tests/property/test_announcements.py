@@ -1,5 +1,5 @@
-"""Whatever changes while the parent is slow, silent or away, it ends up knowing exactly what is wanted below it, and
-those who subscribed have got what is retained there.
+"""Whatever changes while a neighbour is slow, silent or away, it ends up with exactly the entries that it should have,
+and those who subscribed have got what is retained above them.
 
 The number of changes that may be under way is made as small as 1, so that most of them wait.
 """
@@ -7,42 +7,51 @@ The number of changes that may be under way is made as small as 1, so that most 
 from collections import Counter
 from unittest.mock import patch
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.core_client import FOREVER_S, Client
 from tests.core_network import Network
+from tests.peer_routing import PEER
+
+pytestmark = pytest.mark.usefixtures("peer_routing")
 
 RETAINED = {"a": b"a", "b": b"b", "c/#": b"c"}  # by filter: what is retained for it
-LIMIT = "brokerbed.broker.core.entries_at_parent.UNACKNOWLEDGED_MAX"
+LIMIT = "brokerbed.broker.core.announcements.UNACKNOWLEDGED_MAX"
 REFRESH_S = 5.0
 HELD_REFRESHES_MAX = 2  # after three the parent drops what was not repeated
 NAMES = ("c0", "c1")
+ROUTINGS = ("identity", "simple", PEER.name)
 TOGGLES = st.tuples(st.sampled_from(NAMES), st.sampled_from(sorted(RETAINED)))
 STEPS = TOGGLES | st.sampled_from(("hold", "release", "cut", "refresh"))
 
 
 class Story:
-    """Two clients at a leaf, what they want, and what they have not got yet."""
+    """Two clients at a leaf, what they want, and what they have not got yet; if both ends of the link announce to each
+    other, one of the clients is at the root."""
 
     def __init__(self, routing: str, is_durable: bool) -> None:
         self.routing = routing
+        self.at = {"c0": "leaf", "c1": "root" if routing == PEER.name else "leaf"}
         self.network = Network(
             {"root": None, "leaf": "root"}, is_durable, routing=routing, refresh_s=REFRESH_S, keep_alive_max_s=0
         )
         self.held_refreshes: int | None = None  # while the link is held
         self.wanted: dict[str, set[str]] = {name: set() for name in NAMES}
         self.missing: dict[str, set[bytes]] = {name: set() for name in NAMES}
-        self.clients: dict[str, Client] = {name: self.network.client("leaf", name) for name in NAMES}
-        self.come()
+        self.clients: dict[str, Client] = {name: self.network.client(node, name) for name, node in self.at.items()}
+        self.come("root")
+        self.come("leaf")
         publisher = self.network.client("root", "p")
         publisher.connect(keep_alive=0)
         for topic in ("a", "b", "c"):
             publisher.publish(topic, topic.encode(), retain=True)
 
-    def come(self) -> None:
-        for client in self.clients.values():
-            client.connect(clean=False, expiry_s=FOREVER_S, keep_alive=0)
+    def come(self, node: str) -> None:
+        for name, client in self.clients.items():
+            if self.at[name] == node:
+                client.connect(clean=False, expiry_s=FOREVER_S, keep_alive=0)
 
     def step(self, step: str | tuple[str, str]) -> None:
         self.collect()
@@ -57,9 +66,10 @@ class Story:
             self.network.cut("leaf")
             self.network.join("leaf")
             self.held_refreshes = None
-        elif step == "restart":
-            self.network.restart("leaf")
-            self.come()
+        elif step in ("restart leaf", "restart root"):
+            node = step.removeprefix("restart ")
+            self.network.restart(node)
+            self.come(node)
             self.network.join("leaf")
             self.held_refreshes = None
         elif step == "refresh" and (self.held_refreshes or 0) < HELD_REFRESHES_MAX:
@@ -88,22 +98,23 @@ class Story:
     def check(self) -> None:
         self.release()
         self.collect()
-        counts = Counter(it for wanted in self.wanted.values() for it in wanted)
-        if self.routing == "identity":
-            counts = Counter(set(counts))
-        assert Counter(self.network.entries("root").get("leaf", [])) == counts
-        overlay = self.network.nodes["leaf"].broker.overlay
-        assert overlay.at_parent.open == 0
-        assert overlay.parent is not None
-        assert not overlay.parent.parked
-        if self.routing == "identity":
+        for node, neighbour in (("root", "leaf"), ("leaf", "root")):
+            wanted = Counter(it for name in NAMES if self.at[name] == neighbour for it in self.wanted[name])
+            if self.routing != "simple":
+                wanted = Counter(set(wanted))
+            assert Counter(self.network.entries(node).get(neighbour, [])) == wanted
+            (session,) = self.network.nodes[node].broker.overlay.links()
+            assert session.link is not None
+            assert session.link.announced.open == 0
+            assert not session.parked
+        if self.routing != "simple":
             assert self.missing == {name: set() for name in NAMES}
 
 
 @settings(max_examples=400)
-@given(st.lists(STEPS, max_size=40), st.integers(1, 4), st.sampled_from(("identity", "simple")))
+@given(st.lists(STEPS, max_size=40), st.integers(1, 4), st.sampled_from(ROUTINGS))
 @example(["hold", ("c0", "a"), ("c0", "b"), "refresh"], 1, "identity")  # a question that waits is repeated meanwhile
-def test_the_parent_ends_up_with_what_is_wanted(
+def test_neighbours_end_up_with_what_is_wanted(
     steps: list[str | tuple[str, str]], under_way_max: int, routing: str
 ) -> None:
     with patch(LIMIT, under_way_max):
@@ -115,12 +126,14 @@ def test_the_parent_ends_up_with_what_is_wanted(
 
 @settings(max_examples=400)
 @given(
-    st.lists(STEPS | st.just("restart"), max_size=40), st.integers(1, 4), st.sampled_from(("identity", "simple"))
-)  # fmt: skip
+    st.lists(STEPS | st.sampled_from(("restart leaf", "restart root")), max_size=40),
+    st.integers(1, 4),
+    st.sampled_from(ROUTINGS),
+)
 @example(
-    [("c0", "a"), "hold", ("c0", "b"), ("c0", "a"), ("c0", "a"), "restart"], 1, "identity"
+    [("c0", "a"), "hold", ("c0", "b"), ("c0", "a"), ("c0", "a"), "restart leaf"], 1, "identity"
 )  # asked again, and killed
-def test_the_parent_ends_up_with_what_is_wanted_when_the_child_is_killed(
+def test_neighbours_end_up_with_what_is_wanted_when_brokers_are_killed(
     steps: list[str | tuple[str, str]], under_way_max: int, routing: str
 ) -> None:
     with patch(LIMIT, under_way_max):

@@ -1,20 +1,20 @@
-"""The bytes on a slow or narrow way through a relay. It reads no clock; the relay asks it what has arrived."""
+"""The bytes in one direction of a delayed or narrow connection. It reads no clock; the relay asks what has arrived."""
 
 from brokerbed.orchestrator.simulator.link_schedule import PIECE_BYTES, LinkSchedule, Quality
 
-__all__ = ["Line", "Quality"]
+__all__ = ["DelayedStream", "Quality"]
 
-END = b""  # the piece that tells of the end of a connection
+END = b""  # the piece that stands for the end of the connection
 
 
-class Line:
-    """What is under way on one way of a connection, as bytes."""
+class DelayedStream:
+    """Bytes that were sent in one direction of a connection and have not arrived yet."""
 
     __slots__ = ("_schedule", "is_at_end")
 
     def __init__(self, quality: Quality) -> None:
         self._schedule = LinkSchedule[bytes](quality)
-        self.is_at_end = False  # all has arrived, and nothing will follow
+        self.is_at_end = False  # everything has arrived, and nothing will follow
 
     @property
     def size_bytes(self) -> int:
@@ -22,7 +22,7 @@ class Line:
 
     @property
     def due_ns(self) -> int | None:
-        """When the next piece arrives."""
+        """When the next piece arrives; None if nothing was sent."""
         return self._schedule.due_ns
 
     def send(self, data: memoryview, now_ns: int) -> None:
@@ -34,14 +34,14 @@ class Line:
         self._schedule.send(END, 0, now_ns)
 
     def take(self, now_ns: int) -> bytes:
-        """What has arrived."""
+        """Returns what has arrived by now, and forgets it."""
         arrived = self._schedule.take(now_ns)
         if arrived:
             self.is_at_end = arrived[-1] == END
         return b"".join(arrived)
 
     def resume(self, now_ns: int) -> None:
-        """The way was held until now."""
+        """Called when the direction was held (cut) and is free again."""
         self._schedule.resume(now_ns)
 
     def clear(self) -> None:

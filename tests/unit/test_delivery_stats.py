@@ -1,41 +1,41 @@
-"""What subscribing peers have seen: delays by hand, and against what a simulated run logs."""
+"""Delivery counts and delays of subscribers, against values worked out by hand."""
 
 from itertools import islice
 
 import pytest
 
-from brokerbed.clients.sight import Seen, Sight
+from brokerbed.clients.delivery_stats import DeliveryStats, PublisherStats
 from brokerbed.clients.workload import messages
 from brokerbed.scenario.format import Publisher
 
 
 def test_delays_are_from_when_each_message_was_made() -> None:
     """Made at 10, 20, 30, 40; the third is lost, the second comes again: 5 + 15 + 2."""
-    seen = Seen(iter([(10, 0), (20, 0), (30, 0), (40, 0)]))
+    stats = PublisherStats(iter([(10, 0), (20, 0), (30, 0), (40, 0)]))
     for number, now_ns in ((1, 15), (2, 35), (2, 36), (4, 42)):
-        seen.note(number, now_ns)
-    assert (seen.number, seen.count, seen.delay_ns) == (4, 3, 5 + 15 + 2)
+        stats.add(number, now_ns)
+    assert (stats.last_number, stats.count, stats.delay_sum_ns) == (4, 3, 5 + 15 + 2)
 
 
 def test_what_a_fault_may_have_held_is_not_counted() -> None:
     """Made at 10 and 20, and nothing before 15 counts: only the second does, 5."""
-    seen = Seen(iter([(10, 0), (20, 0)]))
-    seen.note(1, 24, since_ns=15)
-    seen.note(2, 25, since_ns=15)
-    assert (seen.number, seen.count, seen.delay_ns) == (2, 1, 5)
+    stats = PublisherStats(iter([(10, 0), (20, 0)]))
+    stats.add(1, 24, since_ns=15)
+    stats.add(2, 25, since_ns=15)
+    assert (stats.last_number, stats.count, stats.delay_sum_ns) == (2, 1, 5)
 
 
 def test_publishers_times_are_drawn_again_from_the_seed() -> None:
-    sight = Sight(7, {"p": Publisher(id="p", broker="b", topic="t", rate="2/s")})
+    stats = DeliveryStats(7, {"p": Publisher(id="p", broker="b", topic="t", rate="2/s")})
     made = [time_ns for time_ns, _ in islice(messages(7, "p", 2.0), 5)]
-    sight.note("p", 5, made[4] + 1000)
-    assert (sight.of["p"].count, sight.of["p"].delay_ns) == (1, 1000)
+    stats.add("p", 5, made[4] + 1000)
+    assert (stats.by_publisher["p"].count, stats.by_publisher["p"].delay_sum_ns) == (1, 1000)
 
 
 def test_publishers_of_classes_are_nobodys_business() -> None:
-    sight = Sight(7, {})
-    sight.note("b0/pub", 1, 0)
-    assert sight.of == {}
+    stats = DeliveryStats(7, {})
+    stats.add("b0/pub", 1, 0)
+    assert stats.by_publisher == {}
 
 
 @pytest.mark.parametrize("number", [1, 50])

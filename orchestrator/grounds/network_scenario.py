@@ -1,4 +1,4 @@
-"""A tree of brokers that is described by a few values, not by a file, and the machine made ready for it."""
+"""The scenario of a test network, built from keyword arguments instead of a file; prepares the machine for it."""
 
 import json
 import resource
@@ -11,12 +11,12 @@ from brokerbed.orchestrator.grounds.machine import check_machine
 from brokerbed.scenario import Scenario, ScenarioError, load
 
 FILE = "network.yaml"
-SETTINGS = ("refresh", "limits", "links", "service")  # of the scenario format, beside topology, routing, durability
+SETTINGS = ("refresh", "limits", "links", "service")  # keys of the scenario format, beside topology, routing and so on
 HANDLES, HANDLES_PER_BROKER = 400, 16  # open files, if allowed: the caller's own, and those of brokers and clients
 
 
-def described(folder: Path, settings: Mapping[str, Any]) -> Scenario:
-    """A scenario file without a workload, so that there is one way to describe a tree."""
+def network_scenario(folder: Path, settings: Mapping[str, Any]) -> Scenario:
+    """Writes a scenario file without a workload and loads it, so that trees are described in one way only."""
     for key in settings:
         if key not in ("topology", "routing", "durability", *SETTINGS):
             raise ValueError(f"there is no setting {key}; there are routing, durability, {', '.join(SETTINGS)}")
@@ -24,16 +24,16 @@ def described(folder: Path, settings: Mapping[str, Any]) -> Scenario:
     file = folder / FILE
     head = {"scenario": 1, "name": "network", "clock": {"measure": "1s"}}
     try:
-        file.write_text(json.dumps({**head, **settings}, indent=1), encoding="utf-8")  # JSON is YAML, too
+        file.write_text(json.dumps({**head, **settings}, indent=1), encoding="utf-8")  # JSON is valid YAML
         return load(file).points[0]
     except TypeError as error:
         raise ValueError(f"the network cannot be described: {error}") from None
     except ScenarioError as error:
-        raise ValueError("; ".join(f"{it.key}: {it.message}" for it in error.problems)) from None
+        raise ValueError("; ".join(f"{problem.key}: {problem.message}" for problem in error.problems)) from None
 
 
 def prepare(scenario: Scenario, is_local: bool) -> None:
-    """Raises GroundError if it cannot hold the brokers."""
+    """Ends what killed runs left behind, and raises GroundError if this machine cannot hold the brokers."""
     journal.clean()
     if is_local:
         check_machine(scenario, 1)

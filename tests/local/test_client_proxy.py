@@ -5,7 +5,7 @@ import asyncio
 import mqtt5
 import pytest
 
-from brokerbed.orchestrator.grounds.door import Door, client_id_of
+from brokerbed.orchestrator.grounds.client_proxy import ClientProxy, client_id_of
 from brokerbed.orchestrator.grounds.relay import Relay
 from tests.local.ends import Ends, story
 from tests.mqtt.client311 import Will, connect
@@ -15,7 +15,7 @@ from tests.mqtt.client311 import Will, connect
 async def test_reset_ends_both_ends_of_wanted_connections_only() -> None:
     async with Ends() as ends:
         ends.relay.close()
-        ends.relay = Relay(ends.listener.getsockname(), is_hearing=True)
+        ends.relay = Relay(ends.listener.getsockname(), keeps_start=True)
         ends.port = await ends.relay.open()
         pairs = [await ends.connect() for _ in range(2)]
         for (child, parent), word in zip(pairs, (b"one", b"two"), strict=True):
@@ -37,16 +37,16 @@ async def test_disconnection_is_over_when_the_broker_has_ended_just_these_connec
     """The broker takes its time with the client that is disconnected; that another client leaves meanwhile is no sign."""
     loop = asyncio.get_running_loop()
     async with Ends() as ends:
-        door = Door(ends.listener.getsockname())
-        await door.open()
+        proxy = ClientProxy(ends.listener.getsockname())
+        await proxy.open()
         ends.relay.close()
-        ends.port = door.address[1]
+        ends.port = proxy.address[1]
         pairs = {}
         for name in ("stays", "leaves", "broken"):
             pairs[name] = child, parent = await ends.connect()
             await ends.send(child, connect(name))
             assert client_id_of(await loop.sock_recv(parent, 100)) == name
-        disconnecting = asyncio.create_task(door.disconnect("broken", 10.0))
+        disconnecting = asyncio.create_task(proxy.disconnect("broken", 10.0))
         assert await loop.sock_recv(pairs["broken"][1], 1) == b""  # the broker hears of it
         pairs["leaves"][0].close()
         assert await loop.sock_recv(pairs["leaves"][1], 1) == b""
@@ -58,8 +58,8 @@ async def test_disconnection_is_over_when_the_broker_has_ended_just_these_connec
         await ends.send(pairs["stays"][1], b"on")
         assert await ends.receive(pairs["stays"][0], 2) == b"on"
         with pytest.raises(TimeoutError):
-            await door.disconnect("stays", 0.1)
-        door.close()
+            await proxy.disconnect("stays", 0.1)
+        proxy.close()
 
 
 @story

@@ -1,6 +1,7 @@
-"""The door of a broker for clients that are not ours: a relay before it, so that their connections can be broken.
+"""A TCP proxy in front of a broker, so that tests can break the connections of clients that they did not start.
 
-Its port stays the same over the broker's lives; while the broker is dead, connections are refused as the system would.
+Its port stays the same when the broker is restarted. While the broker is dead, the proxy refuses connections, as the
+operating system would.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import socket
 from contextlib import suppress
 
 from brokerbed.orchestrator.grounds.base import GroundError
-from brokerbed.orchestrator.grounds.local import LOOPBACK, reserved
+from brokerbed.orchestrator.grounds.local import LOOPBACK, reserve_port
 from brokerbed.orchestrator.grounds.network import all_of
 from brokerbed.orchestrator.grounds.relay import CHUNK_BYTES, Relay
 
@@ -18,12 +19,12 @@ CONNECT = 1  # the kind of an MQTT packet
 MQTT_5 = 5
 
 
-class Door:
-    """To be used in one event loop."""
+class ClientProxy:
+    """The proxy of one broker. All its methods must be called in the same event loop."""
 
     def __init__(self, target: tuple[str, int]) -> None:
-        self._port = reserved()
-        self._relay = Relay(target, connections_max=CLIENTS_MAX, is_hearing=True)
+        self._port = reserve_port()
+        self._relay = Relay(target, connections_max=CLIENTS_MAX, keeps_start=True)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -38,13 +39,13 @@ class Door:
             raise GroundError(f"no client can connect to {host}:{port} any more ({reason})") from None
 
     def shut(self) -> None:
-        """Nobody new comes in."""
+        """Refuses new connections; those that exist stay."""
         self._relay.refuse()
 
     async def disconnect(self, client_id: str | None, wait_s_max: float) -> int:
-        """Resets the connections of this client, or of all; returns how many.
+        """Resets the connections of this client, or of all clients, and returns how many there were.
 
-        Waits until the broker has ended each of them, unless `wait_s_max` is 0; TimeoutError if it does not.
+        Waits until the broker has closed each of them, unless `wait_s_max` is 0. Raises TimeoutError if it does not.
         """
         ends = self._relay.reset(lambda start: client_id is None or client_id_of(start) == client_id)
         try:
@@ -61,7 +62,7 @@ class Door:
 
 
 async def _until_ended(end: socket.socket) -> None:
-    """What still comes is for a client that is not there any more."""
+    """Reads until the broker has closed the connection; the data is for a client that is gone, so it is discarded."""
     loop = asyncio.get_running_loop()
     with suppress(ConnectionError):
         while await loop.sock_recv(end, CHUNK_BYTES):
@@ -69,7 +70,7 @@ async def _until_ended(end: socket.socket) -> None:
 
 
 def client_id_of(start: bytes) -> str | None:
-    """Of a client whose connection began with these bytes; None if they are no CONNECT up to there."""
+    """The id of the client whose connection began with these bytes; None unless they hold a CONNECT up to its id."""
     try:
         if start[0] >> 4 != CONNECT:
             return None
@@ -86,7 +87,7 @@ def client_id_of(start: bytes) -> str | None:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A variable byte integer, and where it ends."""
+    """Decodes a variable byte integer; returns its value and the position behind it."""
     value = shift = 0
     while data[at] & 0x80:
         value |= (data[at] & 0x7F) << shift

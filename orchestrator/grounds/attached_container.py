@@ -1,17 +1,17 @@
-"""A container's input and output as those of a process: what ClientProcess needs."""
+"""The standard streams of a container, with the interface of a process that ClientProcess needs."""
 
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-HEADER_BYTES = 8  # of a frame: which stream, three zeros, how long
+HEADER_BYTES = 8  # of a frame: number of the stream, three zeros, length
 STDOUT = 1
 LINE_BYTES_MAX = 1 << 24
 
 
-class Attached:
-    """Of a container without a terminal, by the engine's attach call."""
+class AttachedContainer:
+    """A container without a terminal to which the engine has attached us."""
 
     def __init__(self, attached: socket.socket, wait: Callable[[], Awaitable[int]]) -> None:
         self.stdin = self
@@ -46,7 +46,7 @@ class Attached:
             self._writer.write(data)
 
     def close(self) -> None:
-        """Of its input alone."""
+        """Closes the standard input only."""
         if self._writer is not None and self._writer.can_write_eof():
             self._writer.write_eof()
 
@@ -60,8 +60,8 @@ class Attached:
 
 
 def raw_socket(attached: Any) -> socket.socket:
-    """What the SDK returns is a socket, or a file around one."""
-    found = getattr(attached, "_sock", attached)
-    assert isinstance(found, socket.socket)
-    found.setblocking(False)
-    return found
+    """The SDK returns a socket, or a file object that wraps one."""
+    raw = getattr(attached, "_sock", attached)
+    assert isinstance(raw, socket.socket)
+    raw.setblocking(False)
+    return raw

@@ -1,4 +1,4 @@
-"""What a measurement in a process of its own took, told to the process that started it."""
+"""The result of a measurement in a process of its own, passed as JSON to the process that started it."""
 
 import json
 import os
@@ -11,8 +11,8 @@ Means = dict[str, list[float]]  # per row of the metric table: over all time, th
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """`failed` says why there are no means."""
+class Measurement:
+    """The cost of a measurement and its values. `failed` says why there are no values."""
 
     seconds: float
     start_s: float = 0.0
@@ -21,19 +21,19 @@ class Taken:
     failed: str = ""
     means: Means = field(default_factory=dict)
 
-    def tell(self) -> None:
+    def print_json(self) -> None:
         print(json.dumps(asdict(self)))
 
 
-def taken_by(module: str, *arguments: str) -> Taken:
+def measurement_by(module: str, *arguments: str) -> Measurement:
     done = subprocess.run([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
-        return Taken(0.0, failed=f"exit code {done.returncode}")
-    return Taken(**json.loads(done.stdout.splitlines()[-1]))
+        return Measurement(0.0, failed=f"exit code {done.returncode}")
+    return Measurement(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def peak_bytes(pid: int) -> int:
-    """The most that a process ever had in memory."""
+    """The peak resident memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
 

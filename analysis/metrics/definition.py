@@ -1,0 +1,88 @@
+"""What a metric consists of for the analysis: its record, the functions that predict it, the functions that measure it.
+
+Predictions need no Spark, so this folder imports neither Spark nor the transforms; the functions that measure import
+them when they are called.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import isnan
+from typing import TYPE_CHECKING
+
+from brokerbed.analysis.delays import Queue, Way
+from brokerbed.analysis.models.hierarchical import Traffic
+from brokerbed.metrics import Labels, Metric, Row
+from brokerbed.scenario import Scenario
+from brokerbed.scenario.topology import Floats
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from brokerbed.analysis.jobs.facts import Facts
+
+Values = Iterable[tuple[tuple[str, ...], float]]  # the values of the labels, and the value of the row
+
+
+@dataclass(frozen=True, slots=True)
+class Theory:
+    """What the models know of one scenario, and how the values of metrics are taken from it; nan is unknown."""
+
+    scenario: Scenario
+    traffic: Traffic  # of the classes and of all copies of the peers
+    ways: Sequence[Way]
+    stages: Sequence[Queue]
+
+    def total(self, *parts: Floats) -> Values:
+        """One value: the sum of everything."""
+        return [((), sum(float(part.sum()) for part in parts))]
+
+    def per_broker(self, values: Floats) -> Values:
+        """The values are in the order of the tree."""
+        return [((name,), value) for name, value in zip(self.scenario.tree.names, values.tolist(), strict=True)]
+
+    def per_link(self, up: Floats, down: Floats | None = None) -> Values:
+        """Each broker has the values of the link to its parent: towards the root, and away from it if that exists."""
+        upwards = up.tolist()[1:]
+        downwards = [None] * len(upwards) if down is None else down.tolist()[1:]
+        for (child, parent), up_value, down_value in zip(self.scenario.tree.links, upwards, downwards, strict=True):
+            yield (f"{child}>{parent}",), up_value
+            if down_value is not None:
+                yield (f"{parent}>{child}",), down_value
+
+    def per_pair(self, value: Callable[[Way], float]) -> Values:
+        return [((way.publisher, way.subscriber), value(way)) for way in self.ways]
+
+
+Predict = Callable[[Theory], Values]
+Measure = Callable[["Facts"], "DataFrame | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A metric with the functions that predict its headline rows and its detail rows, and those that measure them.
+
+    A function that measures returns cells (`analysis/transforms/__init__.py` has their columns), or None if no run has
+    any. Metrics that one pass over the log measures together name the same function, which is called once.
+    """
+
+    metric: Metric
+    headline: Predict | None = None
+    detail: Predict | None = None
+    measured_by: tuple[Measure, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.metric.name
+
+    def headline_rows(self, theory: Theory) -> Iterator[Row]:
+        return self._rows(self.metric.headline, self.headline, theory)
+
+    def detail_rows(self, theory: Theory) -> Iterator[Row]:
+        return self._rows(self.metric.detail, self.detail, theory)
+
+    def _rows(self, names: Labels | None, predict: Predict | None, theory: Theory) -> Iterator[Row]:
+        if predict is None:
+            return
+        assert names is not None, f"{self.metric.name} predicts rows whose labels it does not name"
+        for labels, value in predict(theory):
+            yield Row(self.metric, dict(zip(names, labels, strict=True)), None if isnan(value) else value)
