@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from docker.errors import ContainerError
 from docker.models.containers import Container
 
 from brokerbed.orchestrator.grounds import watch
@@ -290,13 +291,25 @@ class Helper:
         assert host.container is not None
         try:
             answer = await self._engine.do(
-                self._engine.client.containers.run,
-                self._tag, ["brokerbed.orchestrator.grounds.cutter", verb, *map(str, address), *ways],
-                network_mode=f"container:{host.container.id}", user="0", cap_drop=["ALL"],
-                cap_add=["NET_ADMIN", "NET_RAW"], read_only=True, tmpfs={"/run": ""}, labels=self._labels, remove=True,
-            )  # fmt: skip
+                self._run, host.container.id, ["brokerbed.orchestrator.grounds.cutter", verb, *map(str, address), *ways]
+            )
         except GroundError as error:
             if host.is_up and host.serving:
                 raise GroundError(f"{FAILURES[verb].format(host.name)} ({error})") from None
             return ""
-        return str(answer.decode()).strip()
+        return answer.decode().strip()
+
+    def _run(self, container_id: str, command: list[str]) -> bytes:
+        """Unlike `run` of the SDK, this removes a helper that cannot start because the other container has died."""
+        helper = self._engine.client.containers.create(
+            self._tag, command, network_mode=f"container:{container_id}", user="0", cap_drop=["ALL"],
+            cap_add=["NET_ADMIN", "NET_RAW"], read_only=True, tmpfs={"/run": ""}, labels=self._labels,
+        )  # fmt: skip
+        try:
+            helper.start()
+            status = helper.wait()["StatusCode"]
+            if status:
+                raise ContainerError(helper, status, command, self._tag, helper.logs(stdout=False).decode())
+            return bytes(helper.logs(stderr=False))
+        finally:
+            helper.remove(force=True)

@@ -1,11 +1,12 @@
 """`brokerbed run --on docker`: whatever ends it, no container and no network is left; what is wrong is one sentence."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import docker
@@ -16,8 +17,8 @@ from docker.models.networks import Network
 from brokerbed.orchestrator.grounds import docker as docker_ground
 from brokerbed.orchestrator.grounds import image
 from brokerbed.orchestrator.grounds.base import GroundError
-from brokerbed.orchestrator.grounds.container import Helper
-from brokerbed.orchestrator.grounds.engine import LABEL, labels_of
+from brokerbed.orchestrator.grounds.container import METRICS_PORT, PORT, DockerHost, Helper, Ports
+from brokerbed.orchestrator.grounds.engine import LABEL, Engine, labels_of
 from tests.broker.running import until
 from tests.conformance.runs import play
 from tests.local.commands import has_records
@@ -143,6 +144,21 @@ def test_container_that_cannot_be_made_leaves_none_of_the_others(tmp_path: Path,
         assert not networks(engine, os.getpid())
     finally:
         taken.remove()
+
+
+@pytest.mark.needs("docker")
+def test_helper_for_a_broker_that_has_died_is_removed(engine: docker.DockerClient) -> None:
+    """The helper is created, but it cannot start, because there is no network that it could enter."""
+    dead = engine.containers.create(image.ensure(engine, lambda _: None))
+    try:
+        with closing(Engine()) as used:
+            host = DockerHost(used, "b1", "10.0.0.2", ("10.0.0.2", METRICS_PORT), Ports())
+            host.container = dead
+            helper = Helper(used, image.ensure(engine, lambda _: None), labels_of("test"))
+            assert asyncio.run(helper.run(host, "cut", ("10.0.0.1", PORT), "up")) == ""
+    finally:
+        dead.remove()
+    assert not containers(engine, os.getpid())
 
 
 def refused(tmp_path: Path, **environment: str) -> str:
