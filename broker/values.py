@@ -83,7 +83,7 @@ class Message:
         self.row_number = 0  # of the message's row in the store; 0: it has none
         self.references = 0  # how many other rows in the store refer to the message
         self.entering_row = 0  # number of the row saying that the message is at the input; 0: none
-        self.retained_row = 0  # number of the row saying that the message is retained; 0: none
+        self.retained_row = 0  # number of the row saying that the message is retained, which grows with time; 0: none
         self.head = _cached_head(topic) if len(topic) <= CACHED_TOPIC_CHARS_MAX else topic_head(topic)
         self.size = len(self.head) + len(payload)
 

@@ -14,6 +14,7 @@ import mqtt5
 from brokerbed.broker.config import BrokerConfig
 from brokerbed.broker.core import deliver, dispatch, handle_connect, handle_publish, notify, overlay
 from brokerbed.broker.core.connection import Connection
+from brokerbed.broker.core.retained_scan import RetainedScans
 from brokerbed.broker.core.run import V5, V311, Run
 from brokerbed.broker.core.session import Session
 from brokerbed.broker.core.subscriptions import Subscriptions
@@ -63,7 +64,8 @@ class Broker:
         self.subscriptions = Subscriptions(has_additional=algorithm.stores_entries and algorithm.climbs)
         self.routes = self.subscriptions.routes
         self.overlay = overlay.Overlay(self, algorithm)
-        self.retained: dict[str, Message] = {}
+        self.retained: dict[str, Message] = {}  # by topic, in the order in which they were retained
+        self.retained_scans = RetainedScans(self)
         self.connections: dict[Connection, None] = {}
         self.dirty: list[Connection] = []  # connections with output for the driver to write
         self.ending: list[Connection] = []  # connections for the driver to close once their output is written
@@ -224,7 +226,9 @@ class Broker:
             kind, qos, reason, flags,
         )  # fmt: skip
 
-    def log_run(self, now_ns: int, kind: int, subject: int, run: Run, qos: int, first: int, count: int) -> None:
+    def log_run(
+        self, now_ns: int, kind: int, subject: int, run: Run, qos: int, first: int, count: int, reason: int = 0
+    ) -> None:
         """Log an event of `count` messages of a run, from message `first` on, in one record."""
         log = self.log
         if log is None:
@@ -233,8 +237,9 @@ class Broker:
         if origin is None or topic is None:
             origin, topic = log.origin(run.origin), log.number(run.topic)
         log.records += PACK(
-            now_ns, run.sequence + first, origin, subject, topic, -1, run.size - run.payload_at, count, kind, qos, 0, 0
-        )
+            now_ns, run.sequence + first, origin, subject, topic, -1, run.size - run.payload_at, count, kind, qos,
+            reason, 0,
+        )  # fmt: skip
 
     def end(self, connection: Connection) -> None:
         """Have the driver close the connection once its output is written."""

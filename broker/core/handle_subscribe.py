@@ -57,9 +57,7 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
             wants_retained.append(subscription)
     broker.send(connection, mqtt5.SubAckPacket(packet.packet_id, codes))
     for subscription in wants_retained:
-        answers = Entry(subscription.filter, subscription.identity)
-        for message in retained_for(broker, subscription.filter, now_ns):
-            send_one_retained(broker, subscription, message, answers, now_ns)
+        broker.retained_scans.send_to(subscription, now_ns)
 
 
 def _add(broker: "Broker", subscription: Subscription, properties: list[tuple[str, str]], now_ns: int) -> bool:

@@ -7,6 +7,7 @@ routing table, one piece of output for each receiver and one record in the log.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from brokerbed.broker.core import mixed_topics
 from brokerbed.broker.core.access import may_publish
 from brokerbed.broker.core.deliver import deliver
 from brokerbed.broker.core.handle_publish import accept, handle_frame, to_special, valid_topic
@@ -15,13 +16,13 @@ from brokerbed.broker.core.run import OBJECT, TAGGED, V5, Run
 from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.core.subscriptions import Receivers
 from brokerbed.broker.mqtt import frames
-from brokerbed.log.record import NOT_BACK, RECORD, Kind, Log
+from brokerbed.log.record import NOT_BACK, RECORD, Kind, Log, Reason
 
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
     from brokerbed.broker.core.connection import Connection
 
-PACK, ROUTED = RECORD.pack, int(Kind.ROUTED)
+PACK, ROUTED, DROPPED = RECORD.pack, int(Kind.ROUTED), int(Kind.DROPPED)
 ONLY_SENDER: tuple[Session, ...] = (Session("", None),)  # placeholder: only the sender was skipped (No Local)
 TAG_BYTES_MAX = 130  # how many bytes a message's identity adds at most
 
@@ -30,6 +31,12 @@ def run_at_qos0(
     broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int, now_ns: int
 ) -> int:
     """Forward the packets from `at` on that differ from the first only in payload and number; returns their end."""
+    if stop < len(data) and data[stop] == data[at]:
+        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+        if not data.startswith(data[at:topic_end], stop):  # the next packet has another topic or size
+            end = mixed_topics.forward(broker, connection, data, at, data[body + 2 : topic_end], now_ns)
+            if end > at:
+                return end
     run = _run_at(broker, connection, data, at, body, stop)
     if run is None:
         handle_frame(broker, connection, data, at, body, stop, now_ns)  # the packet has properties or a topic alias
@@ -142,8 +149,7 @@ def _log_receivers(log: Log, receivers: Receivers, skipped: Sequence[Session]) -
     if skipped and skipped is not ONLY_SENDER:
         skipped_sessions = set(skipped)
         return log.route(tuple(session.log_number for session in receivers.plain if session not in skipped_sessions))
-    receivers.log_number = log.route(tuple(session.log_number for session in receivers.plain))
-    return receivers.log_number
+    return receivers.number_in(log)
 
 
 def _pass_on(broker: "Broker", sender: Session, receivers: Receivers, run: Run, now_ns: int) -> Sequence[Session]:
@@ -168,6 +174,9 @@ def _pass_on(broker: "Broker", sender: Session, receivers: Receivers, run: Run, 
         ):
             others = others or []
             others.append(session)
+            if not session.has_service and (connection is None or connection.is_blocked):
+                _drop(broker, session, run, Reason.OFFLINE if connection is None else Reason.SLOW, now_ns)
+                continue
             for message in run.messages(sender):
                 deliver(broker, session, Delivery(message, 0, False, ()), now_ns)
             continue
@@ -189,6 +198,12 @@ def _pass_on(broker: "Broker", sender: Session, receivers: Receivers, run: Run, 
     if others is None:
         return ONLY_SENDER if is_sender_skipped else ()
     return [*others, sender] if is_sender_skipped else others
+
+
+def _drop(broker: "Broker", session: Session, run: Run, reason: Reason, now_ns: int) -> None:
+    """The receiver of a run is not connected or does not read."""
+    broker.counters.dropped[reason] += run.count
+    broker.log_run(now_ns, DROPPED, session.log_number, run, 0, 0, run.count, reason)
 
 
 def _needs_single_delivery(connection: "Connection", size: int) -> bool:

@@ -217,11 +217,11 @@ def retain(broker: "Broker", topic: str, message: Message | None) -> None:
     old = broker.retained.pop(topic, None)
     if message is not None:
         broker.retained[topic] = message
+        message.retained_row = broker.take_row_number()
     if broker.unsaved is None:
         return
     if message is not None:
         message.references += 1
-        message.retained_row = broker.take_row_number()
         broker.unsaved[RETAINED | message.retained_row] = message
     if old is not None and old.retained_row:
         broker.unsaved[RETAINED | old.retained_row] = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from brokerbed.broker.values import CACHED_TOPIC_CHARS_MAX
-from brokerbed.log.record import ADDITIONAL
+from brokerbed.log.record import ADDITIONAL, Log
 from brokerbed.topics import is_wildcard
 
 if TYPE_CHECKING:
@@ -136,6 +136,11 @@ class Receivers:
         self.is_additional = is_additional  # the notification climbs, but no subscriber here or below wants it
         self.log_flags = ADDITIONAL * is_additional
         self.log_number = -1  # the log's number for the plain receivers, assigned when first needed
+
+    def number_in(self, log: Log) -> int:
+        if self.log_number < 0:
+            self.log_number = log.route(tuple(session.log_number for session in self.plain))
+        return self.log_number
 
 
 class Route:

@@ -35,6 +35,8 @@ class Timers:
         self._heap: list[tuple[int, int, Action, Any]] = []
         self._last_number = 0
         self._cancelled = 0  # cancelled timers that are still in the heap
+        self._next_turn: list[tuple[Action, Any]] = []  # what to do when the driver calls `due` next
+        self._is_driver_keeping = at is not None
         self.at: SetTimer = at if at is not None else self._push
 
     def later(self, due_ns: int, action: Action, argument: Any) -> Timer:
@@ -53,8 +55,17 @@ class Timers:
             heapq.heapify(self._heap)
             self._cancelled = 0
 
+    def next_turn(self, now_ns: int, action: Action, argument: Any) -> None:
+        """Have the action run soon, but not before the driver has passed on the input that is waiting."""
+        if self._is_driver_keeping:
+            self.at(now_ns, action, argument)
+        else:
+            self._next_turn.append((action, argument))
+
     @property
     def deadline_ns(self) -> int | None:
+        if self._next_turn:
+            return 0
         return self._heap[0][0] if self._heap else None
 
     def __len__(self) -> int:
@@ -62,6 +73,10 @@ class Timers:
 
     def due(self, now_ns: int) -> None:
         """Run the timers that are due by now."""
+        if self._next_turn:
+            turn, self._next_turn = self._next_turn, []
+            for action, argument in turn:
+                action(self._broker, argument, now_ns)
         heap = self._heap
         while heap and heap[0][0] <= now_ns:
             due_ns, _, action, argument = heapq.heappop(heap)

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections import deque
 from typing import Any, cast
 
 from brokerbed.broker.core import persist
@@ -16,6 +17,13 @@ from brokerbed.broker.values import NS_PER_S
 
 OUTPUT_BYTES_MAX = 8 * 2**20  # buffered for a peer that reads too slowly; beyond that QoS 0 is dropped for it
 OUTPUT_BYTES_LOW = 1 * 2**20  # with less than this in the buffer, the peer counts as reading again
+BUSY_NS = 1_000_000  # a connection that was written to less than this ago is written to again at the end of the turn
+# A client's input is handled in slices, so that a client that floods the broker does not hold up the others.
+SLICE_NS_MAX = 2_000_000  # a slice that took longer is followed by smaller ones
+SLICE_ROWS_MAX = 300  # likewise one with more changes for the store, which take about 10 us each
+SLICE_BYTES_FIRST, SLICE_BYTES_MIN = 16 * 1024, 1024
+SLICE_BYTES_MAX = 128 * 1024  # less than uvloop reads at once; it goes on reading while it fills its buffer
+LATE_NS = 20_000_000  # if a timer is later than this, input that waits is read before timeouts are judged
 STORE_RETRY_S = 0.5
 CLOSE_S_MAX = 5.0  # for writing the last output to a client that is being disconnected
 SHUTDOWN_S_MAX = 2.0  # for clients to read their last packets; the local ground kills a broker that takes over 5 s
@@ -36,6 +44,10 @@ class Server:
         self._store = store
         self._log = log
         self._is_commit_due = False
+        self._is_turn_ending = False  # `_end_turn` is scheduled
+        self._postponed: list[Connection] = []  # connections whose output is written at the end of the turn
+        self._unread: deque[Wire] = deque()  # connections with input that is left for later turns
+        self._is_slicing = False  # `_next_slices` is scheduled
         self._to_commit: list[tuple[int, Row | None]] = []  # rows that the store has not accepted yet
         self.store_problem: str | None = None  # why the store cannot be written; None if it can
         self._loop = asyncio.get_running_loop()
@@ -65,9 +77,17 @@ class Server:
             self._loop.call_soon(self._commit)  # after everything that arrived in this turn is handled
         if not self._is_commit_due:
             self._write()
+            if self._postponed and not self._is_turn_ending:
+                self._is_turn_ending = True
+                self._loop.call_soon(self._end_turn)
         deadline_ns = broker.deadline_ns
         if deadline_ns is not None and (self._timer is None or deadline_ns < self._timer_ns):
             self._set_timer(deadline_ns)
+
+    def _end_turn(self) -> None:
+        self._is_turn_ending = False
+        if not self._is_commit_due:  # otherwise the commit that is due writes all output
+            self._write_postponed()
 
     def _commit(self) -> None:
         assert self._store is not None
@@ -90,8 +110,10 @@ class Server:
                 connection.last_ns = self.now_ns()  # nothing was read from it meanwhile
             self._set_reading(True)
             self._loop.call_soon(self._timer_due)
+            self._continue_slices()
             print("brokerbed broker: the store can be written again", file=sys.stderr, flush=True)
         self._write()
+        self._write_postponed()
 
     def _block(self, problem: str) -> None:
         """Apply back-pressure: read from no connection and write no output until a retry succeeds."""
@@ -115,18 +137,34 @@ class Server:
         if self._log is not None:
             self._log.write()
         if broker.dirty:
+            now_ns = time.monotonic_ns()
             dirty, broker.dirty = broker.dirty, []
             for connection in dirty:
-                # Detach the output before writing it, because write may call back into the protocol.
-                output, connection.output = connection.output, []
-                connection.is_dirty = False
-                if not (connection.is_closing and connection.driver.is_closing()):  # closing already
-                    connection.driver.write(output[0] if len(output) == 1 else b"".join(output))
+                if now_ns - connection.written_ns < BUSY_NS:
+                    self._postponed.append(connection)
+                else:
+                    self._write_to(connection, now_ns)
         if broker.ending:
+            self._write_postponed()
             ending, broker.ending = broker.ending, []
             for connection in ending:
                 connection.driver.close()
                 self._loop.call_later(CLOSE_S_MAX, connection.driver.abort)
+
+    def _write_postponed(self) -> None:
+        if self._postponed:
+            now_ns = time.monotonic_ns()
+            postponed, self._postponed = self._postponed, []
+            for connection in postponed:
+                self._write_to(connection, now_ns)
+
+    def _write_to(self, connection: Connection, now_ns: int) -> None:
+        # Detach the output before writing it, because write may call back into the protocol.
+        output, connection.output = connection.output, []
+        connection.is_dirty = False
+        connection.written_ns = now_ns
+        if not (connection.is_closing and connection.driver.is_closing()):  # closing already
+            connection.driver.write(output[0] if len(output) == 1 else b"".join(output))
 
     def _set_timer(self, deadline_ns: int) -> None:
         if self._timer is not None:
@@ -134,7 +172,35 @@ class Server:
         self._timer_ns = deadline_ns
         self._timer = self._loop.call_later(max(0, deadline_ns - self.now_ns()) / NS_PER_S, self._timer_due)
 
+    def wait_for_turn(self, wire: "Wire") -> None:
+        """Have the rest of a connection's input handled in later turns."""
+        self._unread.append(wire)
+        self._continue_slices()
+
+    def _continue_slices(self) -> None:
+        if self._unread and not self._is_slicing and self.store_problem is None:
+            self._is_slicing = True
+            self._loop.call_soon(self._next_slices)
+
+    def _next_slices(self) -> None:
+        """Handle a slice of input of every connection that has more than one."""
+        self._is_slicing = False
+        for _ in range(len(self._unread) if self.store_problem is None else 0):
+            wire = self._unread.popleft()
+            if wire.handle_slice():
+                self._unread.append(wire)
+            elif self.store_problem is None:
+                wire.resume_reading()
+        self._continue_slices()
+
     def _timer_due(self) -> None:
+        if self.now_ns() - self._timer_ns > LATE_NS:
+            # The event loop was busy. It reads from all sockets before it gets to this call of a call.
+            self._loop.call_soon(self._loop.call_soon, self._run_timers)
+        else:
+            self._run_timers()
+
+    def _run_timers(self) -> None:
         self._timer = None
         if self.store_problem is None:  # while the store cannot be written, no timeout may expire
             self.broker.due(self.now_ns())
@@ -149,6 +215,7 @@ class Server:
             self._is_commit_due = True  # so that no output is written unless its changes can be stored
             self._commit()
         self.flush()
+        self._end_turn()
 
     async def closed(self) -> None:
         """Wait until all connections have ended, and abort those that take too long."""
@@ -163,12 +230,14 @@ class Server:
 class Wire(asyncio.Protocol):
     """One TCP connection, from a client or to our parent."""
 
-    __slots__ = ("_connection", "_is_paused", "_parent", "_server", "gone")
+    __slots__ = ("_connection", "_input", "_is_paused", "_parent", "_server", "_slice_bytes", "gone")
 
     def __init__(self, server: Server, parent: str | None = None) -> None:
         self._server = server
         self._parent = parent  # host:port of our parent, if this is the link to it
         self._connection: Connection | None = None
+        self._input = b""  # received and not handled yet
+        self._slice_bytes = SLICE_BYTES_FIRST  # how much input is handled in one turn
         self._is_paused = False  # the transport's write buffer is above its high-water mark
         self.gone = asyncio.Event() if parent is not None else None  # set when the link to our parent is lost
 
@@ -192,10 +261,41 @@ class Wire(asyncio.Protocol):
             wire.pause_reading()
 
     def data_received(self, data: bytes) -> None:
-        server = self._server
+        if len(data) <= SLICE_BYTES_MIN and not self._input:
+            server = self._server
+            assert self._connection is not None
+            server.broker.received(self._connection, data, server.now_ns())
+            server.flush()
+            return
+        is_waiting = bool(self._input)
+        self._input += data
+        if not is_waiting and self.handle_slice():
+            assert self._connection is not None
+            self._connection.driver.pause_reading()
+            self._server.wait_for_turn(self)
+
+    def resume_reading(self) -> None:
         assert self._connection is not None
-        server.broker.received(self._connection, data, server.now_ns())
+        if not self._connection.driver.is_closing():
+            self._connection.driver.resume_reading()
+
+    def handle_slice(self) -> bool:
+        """Handle as much of the input as one turn allows; returns whether there is more."""
+        server, connection = self._server, self._connection
+        assert connection is not None
+        size = self._slice_bytes
+        data, self._input = (self._input, b"") if len(self._input) <= size else (self._input[:size], self._input[size:])
+        began_ns = server.now_ns()
+        server.broker.received(connection, data, began_ns)
+        took_ns = server.now_ns() - began_ns
+        if took_ns > SLICE_NS_MAX or len(server.broker.unsaved or ()) > SLICE_ROWS_MAX:
+            self._slice_bytes = max(SLICE_BYTES_MIN, size // 2)
+        elif took_ns < SLICE_NS_MAX // 4 and len(data) == size:
+            self._slice_bytes = min(SLICE_BYTES_MAX, 2 * size)
         server.flush()
+        if connection.is_closing:
+            self._input = b""
+        return bool(self._input)
 
     def pause_writing(self) -> None:
         """The transport calls this from within `write`, so we must not write from here."""
@@ -216,6 +316,9 @@ class Wire(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         del error
         assert self._connection is not None
+        if self._input:  # it arrived before the connection was lost
+            data, self._input = self._input, b""
+            self._server.broker.received(self._connection, data, self._server.now_ns())
         self._server.broker.lost(self._connection, self._server.now_ns())
         self._server.flush()
         if self.gone is not None:

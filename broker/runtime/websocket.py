@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from aiohttp import WSMsgType, web
 
-from brokerbed.broker.runtime.server import CLOSE_S_MAX, OUTPUT_BYTES_LOW, OUTPUT_BYTES_MAX, Server
+from brokerbed.broker.runtime.server import CLOSE_S_MAX, OUTPUT_BYTES_LOW, OUTPUT_BYTES_MAX, SLICE_NS_MAX, Server
 
 NO_UPGRADE = "This port speaks MQTT over WebSockets only.\n"
 
@@ -124,13 +124,19 @@ class _HttpServer(web.Server):
             return answer
         await socket.prepare(request)
         wire.begin(socket)
+        worked_ns = 0
         try:
             async for message in socket:
                 if message.type is not WSMsgType.BINARY:
                     break  # [MQTT-6.0.0-1]
                 await wire.may_read.wait()
-                self._server.broker.received(wire.connection, message.data, self._server.now_ns())
+                began_ns = self._server.now_ns()
+                self._server.broker.received(wire.connection, message.data, began_ns)
                 self._server.flush()
+                worked_ns += self._server.now_ns() - began_ns
+                if worked_ns > SLICE_NS_MAX:  # messages that are there already would not let others have their turn
+                    worked_ns = 0
+                    await asyncio.sleep(0)
         except (OSError, asyncio.CancelledError):
             pass
         finally:
