@@ -6,13 +6,13 @@ instead of a few objects. A receiver's acknowledgements are consumed in the same
 messages whose receiver disconnects before it has acknowledged them.
 """
 
+from struct import unpack_from
 from typing import TYPE_CHECKING
 
 from brokerbed.broker.core import deliver
 from brokerbed.broker.core.access import may_publish
 from brokerbed.broker.core.handle_publish import NO_MATCHING_SUBSCRIBERS, handle_frame, valid_topic
-from brokerbed.broker.core.link import PACKET_IDS
-from brokerbed.broker.core.run import V5, V311, Batch
+from brokerbed.broker.core.run import ID_HIGH, ID_LOW, V5, V311, Batch
 from brokerbed.broker.core.session import Delivery, SentRun, Session
 from brokerbed.broker.core.subscriptions import SharedGroup
 from brokerbed.broker.errors import MalformedPacketError
@@ -26,38 +26,40 @@ if TYPE_CHECKING:
 PUBACK, PUBREC, PUBREL, PUBCOMP = 0x40, 0x50, 0x62, 0x70  # first bytes
 SHORT_BYTES = 4  # of an acknowledgement without reason code and properties
 RECEIVED, SENT, ACKNOWLEDGED = int(Kind.RECEIVED), int(Kind.SENT), int(Kind.ACKNOWLEDGED)
-_HIGH = bytes(packet_id >> 8 for packet_id in range(PACKET_IDS + 1))
-_LOW = bytes(packet_id & 0xFF for packet_id in range(PACKET_IDS + 1))
+ANSWERS = {PUBACK: b"\x40\x02", PUBREC: b"\x50\x02"}  # how they begin, up to the packet id
+QOS_OF = {PUBACK: 1, PUBREC: 2, PUBCOMP: 2}  # of the messages that they acknowledge
+UNPACKED_MAX = 512  # acknowledgements that are looked at together
+BATCH_BYTES_MAX = 16 * 1024  # a batch is kept until its last message is acknowledged
 
 
 def publications(
     broker: "Broker", connection: "Connection", data: bytes, at: int, body: int, stop: int, now_ns: int
 ) -> int:
     """Handle the PUBLISH packets from `at` on that differ only in packet id and payload; returns where they end."""
-    is_alone = 2 * stop - at > len(data) or data[stop] != data[at]  # a batch of one would cost more than it saves
-    run = None if is_alone else _run_at(broker, connection, data, at, body, stop)
+    run = _run_at(broker, connection, data, at, body, stop)
     if run is None:
         handle_frame(broker, connection, data, at, body, stop, now_ns)
         return stop
-    session, topic = connection.session, run.topic
+    session, topic, count = connection.session, run.topic, run.count
     assert session is not None
     subscriptions = broker.subscriptions
     route = subscriptions.routes.get(topic) or subscriptions.route(topic)
     run.is_additional = route.receivers.is_additional
     run.origin, run.sequence = broker.origin, broker.sequence + 1
-    broker.sequence += run.count
+    broker.sequence += count
     if broker.config.is_testbed:
         for message in run.messages(session):
             broker.log_identity(now_ns, session, message.payload, message.sequence)
-    broker.counters.messages_received += run.count
-    broker.log_run(now_ns, RECEIVED, session.log_number, run, run.qos, 0, run.count)
+    broker.counters.messages_received += count
+    broker.log_run(now_ns, RECEIVED, session.log_number, run, run.qos, 0, count)
     broker.write(connection, _answers(connection, run, route.is_empty))
-    for receiver in subscriptions.targets(topic):
+    for receiver in subscriptions.targets(topic) if route.targets is None else route.targets:
         target = receiver.for_publisher(session) if receiver.no_local else receiver
         if target is not None:
-            _forward(broker, target.session, min(target.qos, run.qos), target.identifiers, run, session, now_ns)
+            _forward(broker, target.session, target.qos, target.identifiers, run, 0, count, session, now_ns)
     for group in route.receivers.groups:
         _share(broker, group, run, session, now_ns)
+    run.last_sent = None  # it refers to the run, and reference cycles would keep the run in memory
     return at + len(run.data)
 
 
@@ -68,22 +70,26 @@ def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, bo
     qos = data[at] >> 1 & 3
     raw, _, payload_at = frames.publish_parts(data, body, stop, qos)
     id_at = payload_at - 2
-    if form not in (V311, V5) or session.link is not None or not raw or broker.config.queue_policy == "reject":
+    if form == V5:
+        if payload_at >= stop or data[payload_at] or not raw:
+            return None
+        payload_at += 1
+    elif form != V311 or not raw:
+        return None
+    if session.link is not None or broker.config.queue_policy == "reject":
         return None
     if qos == 2 and session.row_number:  # unreleased messages of a durable session are stored one by one
         return None
-    if form == V5:
-        if payload_at >= stop or data[payload_at]:
-            return None
-        payload_at += 1
     topic = broker.topics.get(raw) or valid_topic(broker, raw)
     access = session.access
     if (access is not None or topic[0] == "$") and not may_publish(access, session.user, session.client_id, topic):
         return None
     size, end = stop - at, stop
-    prefix, last_start, empty_at = data[at:id_at], len(data) - (stop - at), payload_at - 1 - at
-    while end <= last_start and data.startswith(prefix, end) and (form == V311 or not data[end + empty_at]):
-        end += size
+    last_start = min(len(data), at + BATCH_BYTES_MAX) - size
+    if end <= last_start and data[end] == data[at]:
+        prefix, empty_at = data[at:id_at], payload_at - 1 - at
+        while end <= last_start and data.startswith(prefix, end) and (form == V311 or not data[end + empty_at]):
+            end += size
     run = Batch(data[at:end], size, raw, topic, payload_at - at, form, qos)
     return run if _take_ids(connection, session, run) else None
 
@@ -91,7 +97,7 @@ def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, bo
 def _take_ids(connection: "Connection", session: Session, run: Batch) -> bool:
     """Check the packet ids of a run. At QoS 2 they are noted as unreleased; False if some of them are so already."""
     if run.qos == 1:
-        if 0 in run.ids_high and 0 in run.packet_ids():
+        if run.count > 1 and 0 in run.ids_high and 0 in run.packet_ids():
             raise MalformedPacketError("a PUBLISH with packet id 0")
         return True
     packet_ids = run.packet_ids()
@@ -110,127 +116,124 @@ def _take_ids(connection: "Connection", session: Session, run: Batch) -> bool:
 
 def _answers(connection: "Connection", run: Batch, has_no_subscribers: bool) -> bytes:
     """The PUBACK or PUBREC packets for a run."""
+    first = PUBACK if run.qos == 1 else PUBREC
     if has_no_subscribers and run.qos == 1 and connection.version == 5:
-        answer = bytes((PUBACK, 3, 0, 0, NO_MATCHING_SUBSCRIBERS))
-    else:
-        answer = bytes((PUBACK if run.qos == 1 else PUBREC, 2, 0, 0))
-    return _packets(answer, run.ids_high, run.ids_low)
+        return _packets(bytes((first, 3, 0, 0, NO_MATCHING_SUBSCRIBERS)), run.ids_high, run.ids_low)
+    if run.count == 1:
+        return ANSWERS[first] + run.data[run.id_at : run.id_at + 2]
+    return _packets(bytes((first, 2, 0, 0)), run.ids_high, run.ids_low)
 
 
 def _forward(
     broker: "Broker",
     session: Session,
-    qos: int,
+    subscribed_qos: int,
     identifiers: tuple[int, ...],
     run: Batch,
+    start: int,
+    stop: int,
     publisher: Session,
     now_ns: int,
 ) -> None:
-    """Send a run to one receiver, as far as the window of unacknowledged messages allows; the rest is queued."""
-    connection = session.connection
-    needs_single_deliveries = identifiers or session.has_service or session.link is not None or session.row_number
-    if connection is not None and connection.is_wire and connection.is_simple and not needs_single_deliveries:
-        sent = _send(broker, session, connection, qos, run, publisher, now_ns)
-        if sent == run.count:
-            return
-        if sent:
-            run = run.part(sent, run.count)
-    for message in run.messages(publisher):
+    """Send the messages from `start` to before `stop` to one receiver, as far as its window of unacknowledged messages
+    allows; the rest is queued."""
+    connection, qos = session.connection, run.qos
+    if subscribed_qos < qos:
+        qos = subscribed_qos
+    if (
+        connection is not None
+        and connection.is_wire
+        and connection.is_simple
+        and not (identifiers or session.has_service or session.row_number or session.link is not None)
+    ):
+        count = stop - start
+        if qos:
+            room = 0 if session.queue else connection.inflight_max - len(session.inflight)
+            if room < count:
+                count = room
+            first_id = session.take_ids(count) if count > 0 else 0
+            output = _sent(session, connection.form, qos, run, start, count, first_id, publisher) if first_id else None
+        else:
+            output = run.slice(connection.form, start, stop)
+        if output is not None:
+            broker.counters.messages_delivered += count
+            broker.log_run(now_ns, SENT, session.log_number, run, qos, start, count)
+            broker.write(connection, output)
+            start += count
+            if start == stop:
+                return
+    for message in run.messages(publisher)[start:stop]:
         deliver.deliver(broker, session, Delivery(message, qos, False, identifiers), now_ns)
 
 
-def _send(
-    broker: "Broker",
-    session: Session,
-    connection: "Connection",
-    qos: int,
-    run: Batch,
-    publisher: Session,
-    now_ns: int,
-) -> int:
-    """Returns how many messages of the run could be sent."""
-    count = run.count
-    if qos:
-        room = 0 if session.queue else connection.inflight_max - len(session.inflight)
-        count = min(room, count)
-        first_id = session.take_ids(count) if count > 0 else 0
-        if first_id == 0:
-            return 0
-        if count < run.count:
-            run = run.part(0, count)
-        key = connection.form, qos, first_id
-        if run.last_sent is None or run.last_sent[0] != key:
-            stop_id = first_id + count
-            by_id = dict.fromkeys(range(first_id, stop_id), SentRun(run, qos, first_id, publisher))
-            output = run.with_ids(connection.form, qos, _HIGH[first_id:stop_id], _LOW[first_id:stop_id])
-            run.last_sent = key, by_id, output
-        _, by_id, output = run.last_sent
-        session.inflight.update(by_id)
-    else:
-        output = run.in_form(connection.form)
-    broker.counters.messages_delivered += count
-    broker.log_run(now_ns, SENT, session.log_number, run, qos, 0, count)
-    broker.write(connection, output)
-    return count
+def _sent(
+    session: Session, form: int, qos: int, run: Batch, start: int, count: int, first_id: int, publisher: Session
+) -> bytes:
+    """Note that messages of a run are sent with packet ids from `first_id` on, and return their bytes."""
+    if count < run.count or count == 1:
+        sent = SentRun(run, qos, first_id, start, count, publisher)
+        for packet_id in range(first_id, first_id + count):
+            session.inflight[packet_id] = sent
+        return run.with_ids(form, qos, start, first_id, count)
+    key = form, qos, first_id
+    if run.last_sent is None or run.last_sent[0] != key:
+        sent = SentRun(run, qos, first_id, start, count, publisher)
+        by_id = dict.fromkeys(range(first_id, first_id + count), sent)
+        run.last_sent = key, by_id, run.with_ids(form, qos, start, first_id, count)
+    _, by_id, output = run.last_sent
+    session.inflight.update(by_id)
+    return output
 
 
 def _share(broker: "Broker", group: SharedGroup, run: Batch, publisher: Session, now_ns: int) -> None:
     """Divide a run among the members of a shared group, in turn."""
-    size = max(1, run.count // len(group.members))
-    for start in range(0, run.count, size):
+    count = run.count
+    size = max(1, count // len(group.members))
+    for start in range(0, count, size):
         member = group.next_member()
-        part = run if size == run.count else run.part(start, min(start + size, run.count))
         identifiers = (member.identifier,) if member.identifier else ()
-        _forward(broker, member.session, min(member.qos, run.qos), identifiers, part, publisher, now_ns)
+        stop = min(start + size, count)
+        _forward(broker, member.session, member.qos, identifiers, run, start, stop, publisher, now_ns)
 
 
 # -- acknowledgements -------------------------------------------------------------------------------------------------
 
 
 def acknowledgements(broker: "Broker", connection: "Connection", data: bytes, at: int, now_ns: int) -> int:
-    """Handle the short PUBACK, PUBREC or PUBCOMP packets from `at` on that are for one run; returns where they end.
+    """Handle the short PUBACK, PUBREC or PUBCOMP packets from `at` on that are for runs; returns where they end.
 
     Returns `at` if the first one is not for a run.
     """
-    session = connection.session
+    session, first = connection.session, data[at]
     assert session is not None
-    first = data[at]
-    packet_id = data[at + 2] << 8 | data[at + 3]
-    sent = session.inflight.get(packet_id)
-    if (
-        type(sent) is not SentRun
-        or sent.is_released is not (first == PUBCOMP)
-        or sent.qos != (1 if first == PUBACK else 2)
-    ):
-        return at
-    inflight, count_max = session.inflight, _same(data, at, packet_id, sent.first_id + sent.run.count - packet_id)
-    count = 1
-    while count < count_max and inflight.get(packet_id + count) is sent:  # the others were acknowledged before
-        count += 1
-    packet_ids = range(packet_id, packet_id + count)
-    if first == PUBREC:
-        inflight.update(dict.fromkeys(packet_ids, sent.released()))
-        broker.write(connection, short_packets(PUBREL, packet_ids))
-    else:
-        for number in packet_ids:
-            del inflight[number]
-    if first != PUBCOMP:
-        broker.log_run(now_ns, ACKNOWLEDGED, session.log_number, sent.run, sent.qos, packet_id - sent.first_id, count)
-    if session.queue and session.service_due_ns is None:
+    inflight, qos, is_released = session.inflight, QOS_OF[first], first == PUBCOMP
+    head = first << 24 | 2 << 16  # an acknowledgement, read as a number, is this plus its packet id
+    done, number = 0, min((len(data) - at) // SHORT_BYTES, UNPACKED_MAX)
+    packets = unpack_from(f">{number}I" if number > 1 else ">I", data, at)
+    while done < number:
+        packet = packets[done]
+        packet_id = packet - head
+        sent = inflight.get(packet_id)
+        if type(sent) is not SentRun or sent.is_released is not is_released or sent.qos != qos:
+            break
+        index, start = packet_id - sent.first_id, done
+        stop = min(number, done + sent.count - index)
+        done += 1
+        while done < stop and packets[done] == packet + done - start and inflight.get(packets[done] - head) is sent:
+            done += 1
+        count = done - start
+        if first == PUBREC:
+            packet_ids = range(packet_id, packet_id + count)
+            inflight.update(dict.fromkeys(packet_ids, sent.released()))
+            broker.write(connection, short_packets(PUBREL, packet_ids))
+        else:
+            for acknowledged_id in range(packet_id, packet_id + count):
+                del inflight[acknowledged_id]
+        if not is_released:
+            broker.log_run(now_ns, ACKNOWLEDGED, session.log_number, sent.run, qos, sent.start + index, count)
+    if done and session.queue and session.service_due_ns is None:
         deliver.pump(broker, session, now_ns)
-    return at + SHORT_BYTES * count
-
-
-def _same(data: bytes, at: int, packet_id: int, count_max: int) -> int:
-    """How many packets at `at` are like the first one, with packet ids that go up by one."""
-    count = min(count_max, (len(data) - at) // SHORT_BYTES)
-    expected = short_packets(data[at], range(packet_id, packet_id + count))
-    if data.startswith(expected, at):
-        return count
-    same = 1
-    while data.startswith(expected[SHORT_BYTES * same : SHORT_BYTES * (same + 1)], at + SHORT_BYTES * same):
-        same += 1
-    return same
+    return at + SHORT_BYTES * done
 
 
 def releases(broker: "Broker", connection: "Connection", data: bytes, at: int) -> int:
@@ -256,7 +259,7 @@ def releases(broker: "Broker", connection: "Connection", data: bytes, at: int) -
 def short_packets(first: int, packet_ids: range) -> bytes:
     """Acknowledgements of one kind for consecutive packet ids."""
     ids = slice(packet_ids.start, packet_ids.stop)
-    return _packets(bytes((first, 2, 0, 0)), _HIGH[ids], _LOW[ids])
+    return _packets(bytes((first, 2, 0, 0)), ID_HIGH[ids], ID_LOW[ids])
 
 
 def _packets(packet: bytes, ids_high: bytes, ids_low: bytes) -> bytes:

@@ -52,12 +52,10 @@ class Connection:
         "timer",
         "version",
         "will",
-        "written_ns",
     )  # fmt: skip
 
     def __init__(self, now_ns: int, is_wire: bool, peer: str, is_local: bool) -> None:
         self.driver: Any = None  # the driver's own handle, which the core never uses
-        self.written_ns = 0  # when the driver last wrote output; also for the driver only
         self.is_wire = is_wire
         self.peer = peer
         self.is_local = is_local  # the other end is on this machine

@@ -10,10 +10,12 @@ A run at QoS 1 or 2 is a Batch; its messages differ in their packet ids, too.
 from functools import lru_cache
 from typing import Any
 
-from brokerbed.broker.core.link import DIGITS, tag_head
+from brokerbed.broker.core.link import DIGITS, PACKET_IDS, tag_head
 from brokerbed.broker.mqtt import frames
 from brokerbed.broker.values import CACHED_TOPIC_CHARS_MAX, Message
 
+ID_HIGH = bytes(packet_id >> 8 for packet_id in range(PACKET_IDS + 1))  # the first byte of each packet id
+ID_LOW = bytes(packet_id & 0xFF for packet_id in range(PACKET_IDS + 1))
 V311, V5, TAGGED, OBJECT = 0, 1, 2, 3  # the forms; TAGGED is that of links, OBJECT that of simulated networks
 
 
@@ -90,8 +92,8 @@ class Batch(Run):
         self.id_at = payload_at - (3 if form == V5 else 2)  # where the packet id is in each message
         self.is_additional = False  # nobody here or below subscribes to the topic
         self._messages: list[Message] | None = None
-        # What the last receiver was sent: form, QoS and first packet id; what its session has in flight; the bytes.
-        # Receivers of the same topics are often at the same packet id, and then share all of that.
+        # What the last receiver of the whole run was sent: form, QoS and first packet id; what its session has in
+        # flight; the bytes. Receivers of the same topics are often at the same packet id, and then share all of that.
         self.last_sent: tuple[tuple[int, int, int], dict[int, Any], bytes] | None = None
 
     def messages(self, publisher: object) -> list[Message]:
@@ -117,14 +119,25 @@ class Batch(Run):
     def packet_ids(self) -> list[int]:
         return [high << 8 | low for high, low in zip(self.ids_high, self.ids_low, strict=True)]
 
-    def with_ids(self, form: int, qos: int, ids_high: bytes, ids_low: bytes) -> bytes:
-        """All messages in a form of clients, at QoS 1 or 2, with these packet ids."""
-        encoded = bytearray(self.in_form(form, qos))
+    def slice(self, form: int, start: int, stop: int, qos: int = 0) -> bytes:
+        """The messages from number `start` to before number `stop`. At QoS 1 and 2 packet ids have any value."""
+        encoded = self.in_form(form, qos)
+        if stop - start == self.count:
+            return encoded
         size = len(encoded) // self.count
+        return encoded[start * size : stop * size]
+
+    def with_ids(self, form: int, qos: int, start: int, first_id: int, count: int) -> bytes:
+        """The messages from number `start` on, in a form of clients, at QoS 1 or 2, with consecutive packet ids."""
+        encoded = self.slice(form, start, start + count, qos)
+        size = len(encoded) // count
         id_at = size - (self.size - self.payload_at) - (3 if form == V5 else 2)
-        encoded[id_at::size] = ids_high
-        encoded[id_at + 1 :: size] = ids_low
-        return bytes(encoded)
+        if count == 1:
+            return encoded[:id_at] + first_id.to_bytes(2, "big") + encoded[id_at + 2 :]
+        changed = bytearray(encoded)
+        changed[id_at::size] = ID_HIGH[first_id : first_id + count]
+        changed[id_at + 1 :: size] = ID_LOW[first_id : first_id + count]
+        return bytes(changed)
 
     def _encode(self, form: int, qos: int) -> bytes:
         if qos == 0:
@@ -133,13 +146,6 @@ class Batch(Run):
         length = len(head) + self.size - self.payload_at
         start = (0x30 | qos << 1).to_bytes(1, "big") + frames.encoded_length(length) + head
         return start + start.join(self._payloads())
-
-    def part(self, start: int, stop: int) -> "Batch":
-        """The messages from number `start` to before number `stop`, counted from 0."""
-        data = self.data[start * self.size : stop * self.size]
-        part = Batch(data, self.size, self.raw_topic, self.topic, self.payload_at, self.form, self.qos)
-        part.origin, part.sequence, part.is_additional = self.origin, self.sequence + start, self.is_additional
-        return part
 
 
 def notification(topic: str, payload: bytes) -> Run:

@@ -57,30 +57,34 @@ class Delivery:
 
 
 class SentRun:
-    """A run that was sent to one session at QoS 1 or 2 and is not acknowledged, or not completely.
+    """Messages of a run that were sent to one session at QoS 1 or 2 and are not acknowledged, or not completely.
 
-    Message i has the packet id `first_id` + i. It stands in `Session.inflight` under every id that is in use.
+    They are `count` messages of the run from number `start` on, with consecutive packet ids from `first_id` on. The
+    object stands in `Session.inflight` under every id that is in use.
     """
 
-    __slots__ = ("_released", "first_id", "is_released", "publisher", "qos", "run")
+    __slots__ = ("_released", "count", "first_id", "is_released", "publisher", "qos", "run", "start")
 
-    def __init__(self, run: Batch, qos: int, first_id: int, publisher: object, is_released: bool = False) -> None:
+    def __init__(self, run: Batch, qos: int, first_id: int, start: int, count: int, publisher: object) -> None:
         self.run = run
         self.qos = qos
         self.first_id = first_id
+        self.start = start
+        self.count = count
         self.publisher = publisher
-        self.is_released = is_released  # at QoS 2: PUBREC was received and PUBREL was sent
+        self.is_released = False  # at QoS 2: PUBREC was received and PUBREL was sent
         self._released: SentRun | None = None
 
     def released(self) -> "SentRun":
-        """The same run, for the messages of which PUBREL was sent."""
+        """The same messages, for those of them of which PUBREL was sent."""
         if self._released is None:
-            self._released = SentRun(self.run, self.qos, self.first_id, self.publisher, True)
+            self._released = SentRun(self.run, self.qos, self.first_id, self.start, self.count, self.publisher)
+            self._released.is_released = True
         return self._released
 
     def delivery(self, packet_id: int) -> Delivery:
         """One of its messages as a delivery of its own."""
-        message = self.run.message(packet_id - self.first_id, self.publisher)
+        message = self.run.message(packet_id - self.first_id + self.start, self.publisher)
         delivery = Delivery(message, self.qos, False, ())
         delivery.packet_id, delivery.is_released = packet_id, self.is_released
         return delivery

@@ -103,13 +103,12 @@ class SharedGroup:
         members = self._in_order
         if not members:
             members = self._in_order = list(self.members.values())
-        for offset in range(len(members)):
-            member = members[(self.turn + offset) % len(members)]
-            if member.session.connection is not None:
-                self.turn = (self.turn + offset + 1) % len(members)
-                return member
-        self.turn = (self.turn + 1) % len(members)
-        return members[self.turn - 1]
+        turn = self.turn if self.turn < len(members) else 0
+        if members[turn].session.connection is None:
+            in_turn = (*range(turn, len(members)), *range(turn))
+            turn = next((index for index in in_turn if members[index].session.connection is not None), turn)
+        self.turn = turn + 1
+        return members[turn]
 
 
 class Receivers:
@@ -146,10 +145,11 @@ class Receivers:
 class Route:
     """The receivers of one topic. Every topic in use has a Route, so it is as small as possible."""
 
-    __slots__ = ("log_topic", "receivers")
+    __slots__ = ("log_topic", "receivers", "targets")
 
     def __init__(self, receivers: Receivers) -> None:
         self.receivers = receivers
+        self.targets: list[Target] | None = None  # see Subscriptions.targets
         self.log_topic = -1  # the log's number for the topic, assigned when first needed
 
     @property
@@ -160,7 +160,8 @@ class Route:
     def own_size(self) -> int:
         """How many receivers are held for this topic only."""
         receivers = self.receivers
-        return len(receivers.plain) + len(receivers.special) if receivers.has_others else 0
+        own = len(receivers.plain) + len(receivers.special) if receivers.has_others else 0
+        return own + len(self.targets or ())
 
 
 class _Node:
@@ -183,8 +184,7 @@ class Subscriptions:
         self._exact: dict[str, _Node] = {}
         self._root = _Node()
         self.routes: dict[str, Route] = {}  # cache by topic; route() computes those that are missing
-        self._targets: dict[str, list[Target]] = {}  # cache by topic, filled by messages other than runs
-        self._receivers_held = 0  # receivers in `routes` and `_targets`, without those that topics share
+        self._receivers_held = 0  # receivers in `routes`, without those that topics share
         self._receivers: WeakValueDictionary[Any, Receivers] = WeakValueDictionary()  # those that topics share
 
     def add(self, subscription: Subscription) -> None:
@@ -232,7 +232,6 @@ class Subscriptions:
 
     def _forget_all(self) -> None:
         self.routes.clear()
-        self._targets.clear()
         self._receivers_held = 0
 
     def to_filter(self, topic_filter: str) -> "Iterable[Subscription]":
@@ -246,19 +245,18 @@ class Subscriptions:
             return
         if (route := self.routes.pop(topic_filter, None)) is not None:
             self._receivers_held -= route.own_size
-        if (targets := self._targets.pop(topic_filter, None)) is not None:
-            self._receivers_held -= len(targets)
 
     def targets(self, topic: str) -> list[Target]:
         """All receivers of a topic, with everything that matters for messages other than plain notifications."""
-        targets = self._targets.get(topic)
-        if targets is None:
-            targets = [Target(subscriptions) for subscriptions in self._matching_subscriptions(topic)[0].values()]
-            if len(topic) <= CACHED_TOPIC_CHARS_MAX:
-                self.route(topic)  # so that ROUTES_MAX also limits the topics with cached targets
-                self._make_room(len(targets))
-                self._targets[topic] = targets
-        return targets
+        route = self.route(topic)
+        if route.targets is None:
+            route.targets = [Target(matching) for matching in self._matching_subscriptions(topic)[0].values()]
+            if topic in self.routes:
+                self._make_room(len(route.targets))
+                if topic not in self.routes:  # the cache was cleared
+                    self.routes[topic] = route
+                    self._receivers_held = route.own_size
+        return route.targets
 
     def reaches(self, session: "Session", topic: str) -> bool:
         """Whether a session has a subscription that matches a topic. Shared subscriptions do not count."""

@@ -17,7 +17,7 @@ from brokerbed.broker.values import NS_PER_S
 
 OUTPUT_BYTES_MAX = 8 * 2**20  # buffered for a peer that reads too slowly; beyond that QoS 0 is dropped for it
 OUTPUT_BYTES_LOW = 1 * 2**20  # with less than this in the buffer, the peer counts as reading again
-BUSY_NS = 1_000_000  # a connection that was written to less than this ago is written to again at the end of the turn
+JOINED_BYTES_MAX = 64 * 1024  # output in several pieces is joined up to this size; more is written piece by piece
 # A client's input is handled in slices, so that a client that floods the broker does not hold up the others.
 SLICE_NS_MAX = 2_000_000  # a slice that took longer is followed by smaller ones
 SLICE_ROWS_MAX = 300  # likewise one with more changes for the store, which take about 10 us each
@@ -43,9 +43,7 @@ class Server:
         self.broker = broker
         self._store = store
         self._log = log
-        self._is_commit_due = False
         self._is_turn_ending = False  # `_end_turn` is scheduled
-        self._postponed: list[Connection] = []  # connections whose output is written at the end of the turn
         self._unread: deque[Wire] = deque()  # connections with input that is left for later turns
         self._is_slicing = False  # `_next_slices` is scheduled
         self._to_commit: list[tuple[int, Row | None]] = []  # rows that the store has not accepted yet
@@ -70,50 +68,54 @@ class Server:
         return Wire(self)
 
     def flush(self) -> None:
-        """Carry out the core's effects: store changes, then write output, close connections, and set the timer."""
-        broker = self.broker
-        if broker.unsaved and not self._is_commit_due:
-            self._is_commit_due = True
-            self._loop.call_soon(self._commit)  # after everything that arrived in this turn is handled
-        if not self._is_commit_due:
-            self._write()
-            if self._postponed and not self._is_turn_ending:
-                self._is_turn_ending = True
-                self._loop.call_soon(self._end_turn)
-        deadline_ns = broker.deadline_ns
+        """Have the core's effects carried out at the end of this turn of the event loop, together with all others."""
+        if not self._is_turn_ending:
+            self._is_turn_ending = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        """Store changes, then write the log and the output, close connections, and set the timer."""
+        self._is_turn_ending = False
+        if self.store_problem is not None or not self._commit():
+            return
+        if self._log is not None:
+            self._log.write()
+        self._write()
+        deadline_ns = self.broker.deadline_ns
         if deadline_ns is not None and (self._timer is None or deadline_ns < self._timer_ns):
             self._set_timer(deadline_ns)
 
-    def _end_turn(self) -> None:
-        self._is_turn_ending = False
-        if not self._is_commit_due:  # otherwise the commit that is due writes all output
-            self._write_postponed()
-
-    def _commit(self) -> None:
-        assert self._store is not None
+    def _commit(self) -> bool:
+        """Store what has changed; returns False if the store cannot be written."""
         if self.broker.unsaved:
             self._to_commit += persist.take(self.broker)
+        if not self._to_commit:
+            return True
         rows = self._to_commit
         if self._log is not None and (logged := self._log.row()) is not None:
             rows = [*rows, (persist.LOG, logged)]
+        assert self._store is not None
         try:
             self._store.commit(rows)
         except StoreFullError as error:
             self._block(str(error))
-            return
+            return False
         self._to_commit = []
-        self._is_commit_due = False
-        if self.store_problem is not None:
-            self.store_problem = None
-            self.broker.counters.store_blocked = 0
-            for connection in self.broker.connections:
-                connection.last_ns = self.now_ns()  # nothing was read from it meanwhile
-            self._set_reading(True)
-            self._loop.call_soon(self._timer_due)
-            self._continue_slices()
-            print("brokerbed broker: the store can be written again", file=sys.stderr, flush=True)
-        self._write()
-        self._write_postponed()
+        return True
+
+    def _retry(self) -> None:
+        """Try again to write the store, and go on with everything else if that succeeds."""
+        if not self._commit():
+            return
+        self.store_problem = None
+        self.broker.counters.store_blocked = 0
+        for connection in self.broker.connections:
+            connection.last_ns = self.now_ns()  # nothing was read from it meanwhile
+        self._set_reading(True)
+        self._loop.call_soon(self._timer_due)
+        self._continue_slices()
+        print("brokerbed broker: the store can be written again", file=sys.stderr, flush=True)
+        self._end_turn()
 
     def _block(self, problem: str) -> None:
         """Apply back-pressure: read from no connection and write no output until a retry succeeds."""
@@ -124,7 +126,7 @@ class Server:
             self.broker.counters.store_blocked = 1
         self.store_problem = problem
         self._set_reading(False)
-        self._loop.call_later(STORE_RETRY_S, self._commit)
+        self._loop.call_later(STORE_RETRY_S, self._retry)
 
     def _set_reading(self, is_reading: bool) -> None:
         for connection in self.broker.connections:
@@ -134,37 +136,25 @@ class Server:
 
     def _write(self) -> None:
         broker = self.broker
-        if self._log is not None:
-            self._log.write()
-        if broker.dirty:
-            now_ns = time.monotonic_ns()
-            dirty, broker.dirty = broker.dirty, []
-            for connection in dirty:
-                if now_ns - connection.written_ns < BUSY_NS:
-                    self._postponed.append(connection)
-                else:
-                    self._write_to(connection, now_ns)
-        if broker.ending:
-            self._write_postponed()
-            ending, broker.ending = broker.ending, []
-            for connection in ending:
-                connection.driver.close()
-                self._loop.call_later(CLOSE_S_MAX, connection.driver.abort)
-
-    def _write_postponed(self) -> None:
-        if self._postponed:
-            now_ns = time.monotonic_ns()
-            postponed, self._postponed = self._postponed, []
-            for connection in postponed:
-                self._write_to(connection, now_ns)
-
-    def _write_to(self, connection: Connection, now_ns: int) -> None:
-        # Detach the output before writing it, because write may call back into the protocol.
-        output, connection.output = connection.output, []
-        connection.is_dirty = False
-        connection.written_ns = now_ns
-        if not (connection.is_closing and connection.driver.is_closing()):  # closing already
-            connection.driver.write(output[0] if len(output) == 1 else b"".join(output))
+        dirty, broker.dirty = broker.dirty, []
+        for connection in dirty:
+            # Detach the output before writing it, because write may call back into the protocol.
+            output, connection.output = connection.output, []
+            connection.is_dirty = False
+            driver = connection.driver
+            if connection.is_closing and driver.is_closing():  # closing already
+                continue
+            if len(output) == 1:
+                driver.write(output[0])
+            elif sum(map(len, output)) <= JOINED_BYTES_MAX:
+                driver.write(b"".join(output))
+            else:
+                for piece in output:
+                    driver.write(piece)
+        ending, broker.ending = broker.ending, []
+        for connection in ending:
+            connection.driver.close()
+            self._loop.call_later(CLOSE_S_MAX, connection.driver.abort)
 
     def _set_timer(self, deadline_ns: int) -> None:
         if self._timer is not None:
@@ -211,11 +201,10 @@ class Server:
         if self._timer is not None:
             self._timer.cancel()
         self.broker.shut_down()
-        if self._store is not None:
-            self._is_commit_due = True  # so that no output is written unless its changes can be stored
-            self._commit()
-        self.flush()
-        self._end_turn()
+        if self.store_problem is None:
+            self._end_turn()
+        else:
+            self._retry()  # no output is written unless its changes can be stored
 
     async def closed(self) -> None:
         """Wait until all connections have ended, and abort those that take too long."""

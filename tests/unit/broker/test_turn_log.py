@@ -221,11 +221,11 @@ def test_turn_that_the_store_takes_late_is_logged_once(live: Live, tmp_path: Pat
     told, store.is_full = len(life.output), True
     life.get(PUBLISH)
     for _ in range(2):
-        life.server._commit()  # tried again
+        life.server._retry()  # tried again
     life.server.close()
     assert (events(tmp_path), len(life.output)) == (JOINED, told)
     store.is_full = False
-    life.server._commit()
+    life.server._retry()
     assert events(tmp_path) == JOINED + PUBLISHED
     _, size, records = store.rows[persist.LOG]
     assert size + len(records) == (tmp_path / "log.1.records").stat().st_size
