@@ -2,14 +2,14 @@
 
 The packet ids of a run are read and written as columns of its bytes, so that a message costs a few byte operations
 instead of a few objects. A receiver's acknowledgements are consumed in the same way. Messages that need more than that
-(durable sessions, links, topic aliases, a full window, emulated service) are delivered one by one by deliver.py; so are
-messages whose receiver disconnects before it has acknowledged them.
+(for links, topic aliases, a full window, emulated service) are delivered one by one by deliver.py; so are messages
+whose receiver disconnects before it has acknowledged them.
 """
 
 from struct import unpack_from
 from typing import TYPE_CHECKING
 
-from brokerbed.broker.core import deliver
+from brokerbed.broker.core import deliver, persist
 from brokerbed.broker.core.access import may_publish
 from brokerbed.broker.core.handle_publish import NO_MATCHING_SUBSCRIBERS, handle_frame, valid_topic
 from brokerbed.broker.core.run import ID_HIGH, ID_LOW, V5, V311, Batch
@@ -78,8 +78,6 @@ def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, bo
         return None
     if session.link is not None or broker.config.queue_policy == "reject":
         return None
-    if qos == 2 and session.row_number:  # unreleased messages of a durable session are stored one by one
-        return None
     topic = broker.topics.get(raw) or valid_topic(broker, raw)
     access = session.access
     if (access is not None or topic[0] == "$") and not may_publish(access, session.user, session.client_id, topic):
@@ -91,10 +89,10 @@ def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, bo
         while end <= last_start and data.startswith(prefix, end) and (form == V311 or not data[end + empty_at]):
             end += size
     run = Batch(data[at:end], size, raw, topic, payload_at - at, form, qos)
-    return run if _take_ids(connection, session, run) else None
+    return run if _take_ids(broker, connection, session, run) else None
 
 
-def _take_ids(connection: "Connection", session: Session, run: Batch) -> bool:
+def _take_ids(broker: "Broker", connection: "Connection", session: Session, run: Batch) -> bool:
     """Check the packet ids of a run. At QoS 2 they are noted as unreleased; False if some of them are so already."""
     if run.qos == 1:
         if run.count > 1 and 0 in run.ids_high and 0 in run.packet_ids():
@@ -110,7 +108,7 @@ def _take_ids(connection: "Connection", session: Session, run: Batch) -> bool:
         or not received.keys().isdisjoint(packet_ids)
     ):
         return False
-    received.update(dict.fromkeys(packet_ids, 0))
+    persist.save_received(broker, session, packet_ids)
     return True
 
 
@@ -144,7 +142,8 @@ def _forward(
         connection is not None
         and connection.is_wire
         and connection.is_simple
-        and not (identifiers or session.has_service or session.row_number or session.link is not None)
+        and not (identifiers or session.has_service or session.link is not None)
+        and (not session.row_number or stop - start > 1)  # a message alone takes less room as a delivery
     ):
         count = stop - start
         if qos:
@@ -152,7 +151,8 @@ def _forward(
             if room < count:
                 count = room
             first_id = session.take_ids(count) if count > 0 else 0
-            output = _sent(session, connection.form, qos, run, start, count, first_id, publisher) if first_id else None
+            sent = SentRun(run, qos, first_id, start, count, publisher)
+            output = _sent(broker, session, connection.form, sent) if first_id else None
         else:
             output = run.slice(connection.form, start, stop)
         if output is not None:
@@ -166,20 +166,19 @@ def _forward(
         deliver.deliver(broker, session, Delivery(message, qos, False, identifiers), now_ns)
 
 
-def _sent(
-    session: Session, form: int, qos: int, run: Batch, start: int, count: int, first_id: int, publisher: Session
-) -> bytes:
-    """Note that messages of a run are sent with packet ids from `first_id` on, and return their bytes."""
-    if count < run.count or count == 1:
-        sent = SentRun(run, qos, first_id, start, count, publisher)
+def _sent(broker: "Broker", session: Session, form: int, sent: SentRun) -> bytes:
+    """Note that messages of a run are sent, and return their bytes."""
+    run, qos, first_id, count = sent.run, sent.qos, sent.first_id, sent.count
+    if count < run.count or count == 1 or session.row_number:
         for packet_id in range(first_id, first_id + count):
             session.inflight[packet_id] = sent
-        return run.with_ids(form, qos, start, first_id, count)
+        if session.row_number:
+            persist.save_sent_run(broker, session, sent)
+        return run.with_ids(form, qos, sent.start, first_id, count)
     key = form, qos, first_id
     if run.last_sent is None or run.last_sent[0] != key:
-        sent = SentRun(run, qos, first_id, start, count, publisher)
         by_id = dict.fromkeys(range(first_id, first_id + count), sent)
-        run.last_sent = key, by_id, run.with_ids(form, qos, start, first_id, count)
+        run.last_sent = key, by_id, run.with_ids(form, qos, 0, first_id, count)
     _, by_id, output = run.last_sent
     session.inflight.update(by_id)
     return output
@@ -229,6 +228,8 @@ def acknowledgements(broker: "Broker", connection: "Connection", data: bytes, at
         else:
             for acknowledged_id in range(packet_id, packet_id + count):
                 del inflight[acknowledged_id]
+        if sent.row is not None:
+            persist.acknowledged_in_run(broker, session, sent, 0 if first == PUBREC else count)
         if not is_released:
             broker.log_run(now_ns, ACKNOWLEDGED, session.log_number, sent.run, qos, sent.start + index, count)
     if done and session.queue and session.service_due_ns is None:
@@ -240,16 +241,17 @@ def releases(broker: "Broker", connection: "Connection", data: bytes, at: int) -
     """Handle the short PUBREL packets from `at` on; returns where they end. Others are left to released_by_client."""
     session = connection.session
     assert session is not None
-    received, end = session.received, at
+    received, end, numbers = session.received, at, dict[int, None]()
     while (
         end + SHORT_BYTES <= len(data)
         and data[end] == PUBREL
         and data[end + 1] == 2
-        and received.get(packet_id := data[end + 2] << 8 | data[end + 3]) == 0
+        and (number := received.pop(data[end + 2] << 8 | data[end + 3], None)) is not None
     ):
-        del received[packet_id]
+        numbers[number] = None
         end += SHORT_BYTES
     if end > at:
+        persist.forget_received(broker, session, numbers)
         answers = bytearray(data[at:end])
         answers[0::SHORT_BYTES] = bytes((PUBCOMP,)) * ((end - at) // SHORT_BYTES)
         broker.write(connection, bytes(answers))

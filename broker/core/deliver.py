@@ -123,8 +123,9 @@ def resume(broker: "Broker", session: Session, now_ns: int) -> None:
     """A session is connected (again): resend what is unacknowledged, in order, then send what is queued."""
     connection = session.connection
     assert connection is not None
+    inflight = persist.deliveries_in_flight(broker, session)
     session.park(connection.inflight_max)
-    for packet_id, delivery in list(session.deliveries_in_flight().items()):
+    for packet_id, delivery in list(inflight.items()):
         if delivery.is_released:
             broker.send(connection, mqtt5.PubRelPacket(packet_id))
             continue
@@ -286,7 +287,7 @@ def acknowledged(broker: "Broker", session: Session, packet_id: int, now_ns: int
 
     An unknown packet id is ignored: after a reconnection an acknowledgement may arrive late.
     """
-    delivery = session.delivery_in_flight(packet_id)
+    delivery = persist.delivery_in_flight(broker, session, packet_id)
     if delivery is None:
         if session.link is not None:
             session.link.announced.acknowledged(packet_id, now_ns)
@@ -308,7 +309,7 @@ def acknowledged_by_client(broker: "Broker", connection: "Connection", packet: m
 
 def received_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubRecPacket, now_ns: int) -> None:
     session = _session(connection)
-    delivery = session.delivery_in_flight(packet.packet_id)
+    delivery = persist.delivery_in_flight(broker, session, packet.packet_id)
     if delivery is not None and delivery.qos != 2:
         raise ProtocolError("PUBREC for a message at QoS 1")
     if delivery is None:
@@ -330,14 +331,17 @@ def received_by_client(broker: "Broker", connection: "Connection", packet: mqtt5
 def released_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubRelPacket, now_ns: int) -> None:
     del now_ns
     session = _session(connection)
-    is_known = persist.forget_received(broker, session, packet.packet_id)
-    code = mqtt5.PubCompReasonCode.SUCCESS if is_known else mqtt5.PubCompReasonCode.PACKET_ID_NOT_FOUND
+    number = session.received.pop(packet.packet_id, None)
+    code = mqtt5.PubCompReasonCode.PACKET_ID_NOT_FOUND
+    if number is not None:
+        persist.forget_received(broker, session, (number,))
+        code = mqtt5.PubCompReasonCode.SUCCESS
     broker.send(connection, mqtt5.PubCompPacket(packet.packet_id, reason_code=code))
 
 
 def completed_by_client(broker: "Broker", connection: "Connection", packet: mqtt5.PubCompPacket, now_ns: int) -> None:
     session = _session(connection)
-    delivery = session.delivery_in_flight(packet.packet_id)
+    delivery = persist.delivery_in_flight(broker, session, packet.packet_id)
     if delivery is None:
         return
     if not delivery.is_released:

@@ -352,7 +352,7 @@ def end_session(broker: "Broker", session: Session, now_ns: int) -> None:
         del sessions[session.client_id]
     persist.forget_session(broker, session)
     handle_subscribe.forget_all(broker, session, now_ns)
-    for delivery in session.deliveries():
+    for delivery in persist.deliveries(broker, session):
         deliver.drop(broker, session, delivery, Reason.SESSION_ENDED, now_ns)
     session.queue.clear()
     if session.link is not None:

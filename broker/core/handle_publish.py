@@ -217,7 +217,7 @@ def _answer(broker: "Broker", connection: "Connection", qos: int, packet_id: int
     else:
         if code < 0x80:
             assert connection.session is not None
-            persist.save_received(broker, connection.session, packet_id)
+            persist.save_received(broker, connection.session, (packet_id,))
             code = 0
         broker.send(connection, mqtt5.PubRecPacket(packet_id, reason_code=mqtt5.PubRecReasonCode(code)))
 

@@ -288,8 +288,8 @@ class Overlay:
         if not accepted.session_present:
             parent.link.announced.forget_all()
             handle_subscribe.forget_entries(self._broker, parent, now_ns)
-            for packet_id in list(parent.received):  # its packet ids start again
-                persist.forget_received(self._broker, parent, packet_id)
+            parent.received.clear()  # its packet ids start again
+            persist.forget_received(self._broker, parent, list(parent.received_rows))
             persist.save_received_id(self._broker, parent, 0)
             if name is None and not self.algorithm.stores_entries:  # a foreign parent is asked for everything, once
                 everything = mqtt5.TopicFilter("#", max_qos=mqtt5.QoS(2), no_local=True, retain_as_published=True)

@@ -3,27 +3,29 @@
 Handlers note in `broker.unsaved` what has changed. A driver with a store writes those rows, all or none of them, before
 it writes any output, so nothing is acknowledged that is not stored. `unsaved` is None if the driver has no store.
 A row has a key, which consists of its kind and a number that is never reused. A small message with one delivery is part
-of the delivery's row; other messages have rows of their own. Sessions that end with their connection, and everything
-that belongs to them, have the row number 0 and are not stored.
+of the delivery's row; other messages have rows of their own. A run that was sent has one row for its messages, and for
+each receiver one row that says which of them are not acknowledged. Sessions that end with their connection, and
+everything that belongs to them, have the row number 0 and are not stored.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from brokerbed.broker.core.link import PACKET_IDS
-from brokerbed.broker.core.session import Delivery, Session
+from brokerbed.broker.core import rows
+from brokerbed.broker.core.rows import Row
+from brokerbed.broker.core.session import Delivery, RunRow, SentRun, Session
 from brokerbed.broker.core.subscriptions import Subscription
-from brokerbed.broker.values import NO_PROPERTIES, Entry, Message
+from brokerbed.broker.values import Entry, Message
 
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
 
-Row = tuple[Any, ...]  # contains numbers, text, bytes, None, and tuples of them
 IDS_RESERVED = 1000  # packet ids that a link reserves at a time; a restart skips those that were not used
 INLINE_BYTES_MAX = 1024  # largest payload that is stored in the row of the message's only delivery
 SHIFT = 56  # a key is its kind, which is a multiple of 2**SHIFT, plus the row number
 LOG = 0  # the key of the row for the message log, which belongs to the driver; see runtime/log_file.py
-SESSION, SUBSCRIPTION, ENTRY, ANNOUNCED, RECEIVED_ID, RECEIVED, MESSAGE, RETAINED, DELIVERY, ENTERING = (
-    kind << SHIFT for kind in range(1, 11)
+SESSION, SUBSCRIPTION, ENTRY, ANNOUNCED, RECEIVED_ID, RECEIVED, MESSAGE, RETAINED, DELIVERY, ENTERING, RUN, SENT_RUN = (
+    kind << SHIFT for kind in range(1, 13)
 )  # kinds of rows, in the order in which they are restored
 
 
@@ -37,13 +39,18 @@ def take(broker: "Broker") -> list[tuple[int, Row | None]]:
             taken.append((key, None))
             continue
         kind = key >> SHIFT << SHIFT
-        if kind >= RETAINED:  # rows of these kinds refer to a message
+        if kind == SENT_RUN:
+            run = changed[1].run
+            if run.row_number == 0:
+                run.row_number = broker.take_row_number()
+                taken.append((RUN | run.row_number, rows.run_row(run)))
+        elif kind >= RETAINED:  # rows of these kinds refer to a message
             message = changed.message if kind == DELIVERY else changed
             if message.row_number == 0 and (
                 kind != DELIVERY or message.references > 1 or len(message.payload) > INLINE_BYTES_MAX
             ):
                 message.row_number = broker.take_row_number()
-                taken.append((MESSAGE | message.row_number, _message_row(message)))
+                taken.append((MESSAGE | message.row_number, rows.message_row(message)))
         taken.append((key, _ROWS[kind](changed)))
     unsaved.clear()
     return taken
@@ -71,11 +78,12 @@ def forget_session(broker: "Broker", session: Session) -> None:
     assert broker.unsaved is not None
     for subscription in session.subscriptions.values():
         forget_subscription(broker, subscription)
-    for delivery in session.deliveries():
+    for delivery in deliveries(broker, session):
         forget_delivery(broker, delivery)
-    for packet_id, number in session.received.items():
+    for number in session.received_rows:
         broker.unsaved[RECEIVED | number] = None
-        session.received[packet_id] = 0
+    session.received_rows.clear()
+    session.received = dict.fromkeys(session.received, 0)
     if session.link is not None:
         for entry in list(session.link.entry_rows):
             forget_entry(broker, session, entry)
@@ -157,23 +165,26 @@ def take_packet_id(broker: "Broker", session: Session) -> int:
     return packet_id
 
 
-def save_received(broker: "Broker", session: Session, packet_id: int) -> None:
-    """The peer has sent a message at QoS 2 and has not released it yet."""
+def save_received(broker: "Broker", session: Session, packet_ids: Sequence[int]) -> None:
+    """The peer has sent messages at QoS 2 and has not released them yet. They share a row."""
     number = 0
     if session.row_number:
         assert broker.unsaved is not None
         number = broker.take_row_number()
-        broker.unsaved[RECEIVED | number] = (session.row_number, packet_id)
-    session.received[packet_id] = number
+        session.received_rows[number] = packet_ids
+        broker.unsaved[RECEIVED | number] = (session.row_number, *packet_ids)
+    session.received.update(dict.fromkeys(packet_ids, number))
 
 
-def forget_received(broker: "Broker", session: Session, packet_id: int) -> bool:
-    """The peer has released a message at QoS 2, or never will; returns False if there was no such message."""
-    number = session.received.pop(packet_id, None)
-    if number:
-        assert broker.unsaved is not None
-        broker.unsaved[RECEIVED | number] = None
-    return number is not None
+def forget_received(broker: "Broker", session: Session, numbers: Iterable[int]) -> None:
+    """The peer has released messages at QoS 2, or never will. They were in these rows."""
+    for number in numbers:
+        if number:
+            assert broker.unsaved is not None
+            left = [other for other in session.received_rows[number] if session.received.get(other) == number]
+            broker.unsaved[RECEIVED | number] = (session.row_number, *left) if left else None
+            if not left:
+                del session.received_rows[number]
 
 
 def save_delivery(broker: "Broker", session: Session, delivery: Delivery) -> None:
@@ -194,6 +205,55 @@ def forget_delivery(broker: "Broker", delivery: Delivery) -> None:
         broker.unsaved[DELIVERY | delivery.row_number] = None
         delivery.row_number = 0
         _release(broker, delivery.message)
+
+
+def save_sent_run(broker: "Broker", session: Session, sent: SentRun) -> None:
+    """Store a run that was sent to a session that is stored."""
+    assert broker.unsaved is not None
+    sent.run.references += 1
+    sent.row = RunRow(broker.take_row_number(), sent.count)
+    broker.unsaved[SENT_RUN | sent.row.number] = session, sent
+
+
+def acknowledged_in_run(broker: "Broker", session: Session, sent: SentRun, count: int) -> None:
+    """Messages of a run were acknowledged; `count` of them are not in flight any more."""
+    row, run = sent.row, sent.run
+    if row is None:
+        return
+    assert broker.unsaved is not None
+    row.unacknowledged -= count
+    if row.unacknowledged:
+        broker.unsaved[SENT_RUN | row.number] = session, sent
+        return
+    broker.unsaved[SENT_RUN | row.number] = None
+    run.references -= 1
+    if run.references == 0 and run.row_number:
+        broker.unsaved[RUN | run.row_number] = None
+        run.row_number = 0
+
+
+def delivery_in_flight(broker: "Broker", session: Session, packet_id: int) -> Delivery | None:
+    """What was sent with this packet id and is not acknowledged. A message of a run becomes a delivery of its own."""
+    sent = session.inflight.get(packet_id)
+    if not isinstance(sent, SentRun):
+        return sent
+    delivery = session.inflight[packet_id] = sent.delivery(packet_id)
+    save_delivery(broker, session, delivery)
+    acknowledged_in_run(broker, session, sent, 1)
+    return delivery
+
+
+def deliveries_in_flight(broker: "Broker", session: Session) -> dict[int, Delivery]:
+    """All of them; `Session.inflight` itself, in which there are no runs afterwards."""
+    for packet_id in session.inflight:
+        delivery_in_flight(broker, session, packet_id)
+    return session.inflight  # type: ignore[return-value]
+
+
+def deliveries(broker: "Broker", session: Session) -> list[Delivery]:
+    """All deliveries that are still to be sent to this session or acknowledged by it."""
+    staged = session.link.staged if session.link is not None else ()
+    return [*deliveries_in_flight(broker, session).values(), *staged, *session.queue]
 
 
 def save_entering(broker: "Broker", message: Message) -> None:
@@ -238,85 +298,15 @@ def _release(broker: "Broker", message: Message) -> None:
         message.row_number = 0
 
 
-# -- rows -------------------------------------------------------------------------------------------------------------
-
-
-def _session_row(session: Session) -> Row:
-    link = session.link
-    first_id = (session.next_id + session.ids_reserved) % PACKET_IDS + 1  # the first packet id after a restart
-    about_link = (link.peer, link.is_parent, link.is_foreign, first_id) if link is not None else None
-    return session.client_id, session.expiry_s, session.expires_at_ns, about_link, session.user
-
-
-def _subscription_row(subscription: Subscription) -> Row:
-    return (
-        subscription.session.row_number,
-        subscription.filter,
-        subscription.qos,
-        subscription.no_local,
-        subscription.retain_as_published,
-        subscription.identifier,
-        subscription.identity,
-        subscription.wants_retained,
-    )
-
-
-def _entry_row(row: tuple[int, Entry]) -> Row:
-    return row[0], *row[1]
-
-
-def _announced_row(announced: tuple[Session, Entry, bool]) -> Row:
-    session, entry, is_acknowledged = announced
-    return *entry, is_acknowledged, session.row_number
-
-
-def _received_id_row(session: Session) -> Row:
-    assert session.link is not None
-    return (session.link.last_received_id,)
-
-
-def _message_row(message: Message) -> Row:
-    properties = tuple(message.properties) if message.properties != NO_PROPERTIES else None
-    return (
-        message.topic,
-        message.payload,
-        message.qos,
-        message.retain,
-        message.origin,
-        message.sequence,
-        message.expires_at_ns,
-        properties,
-    )
-
-
-def _delivery_row(delivery: Delivery) -> Row:
-    answers = tuple(delivery.answers) if delivery.answers is not None else None
-    message = delivery.message.row_number or _message_row(delivery.message)
-    return (
-        delivery.session_row,
-        message,
-        delivery.qos,
-        delivery.retain,
-        delivery.packet_id,
-        delivery.is_released,
-        delivery.identifiers,
-        answers,
-    )
-
-
-def _entering_row(message: Message) -> Row:
-    publisher = message.publisher.row_number if isinstance(message.publisher, Session) else 0
-    return message.row_number, publisher, tuple(message.replay_for) if message.replay_for is not None else None
-
-
 _ROWS: dict[int, Any] = {
-    SESSION: _session_row,
-    SUBSCRIPTION: _subscription_row,
-    ENTRY: _entry_row,
-    ANNOUNCED: _announced_row,
-    RECEIVED_ID: _received_id_row,
+    SESSION: rows.session_row,
+    SUBSCRIPTION: rows.subscription_row,
+    ENTRY: rows.entry_row,
+    ANNOUNCED: rows.announced_row,
+    RECEIVED_ID: rows.received_id_row,
     RECEIVED: tuple,
     RETAINED: lambda message: (message.row_number,),
-    DELIVERY: _delivery_row,
-    ENTERING: _entering_row,
+    DELIVERY: rows.delivery_row,
+    ENTERING: rows.entering_row,
+    SENT_RUN: rows.sent_run_row,
 }

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from brokerbed.broker.core import deliver, handle_connect, handle_publish, persist
 from brokerbed.broker.core.access import may_subscribe
 from brokerbed.broker.core.link import PACKET_IDS
-from brokerbed.broker.core.persist import Row
+from brokerbed.broker.core.rows import RELEASED, Row
+from brokerbed.broker.core.run import Batch
 from brokerbed.broker.core.session import Delivery, SentRun, Session
 from brokerbed.broker.core.subscriptions import Subscription, split_share
 from brokerbed.broker.values import NO_PROPERTIES, NS_PER_S, Entry, Message, Properties, topic_head
@@ -28,6 +29,8 @@ class _Restoring:
         self.now_ns = now_ns
         self.sessions: dict[int, Session] = {}  # by row number
         self.messages: dict[int, Message] = {}  # by row number
+        self.runs: dict[int, Batch] = {}  # by row number
+        self.sent_runs: dict[int, Row] = {}  # by row number
         self.entering_messages: list[Message] = []
         self.forbidden: list[tuple[Session, Delivery]] = []
         self._read_permissions: dict[tuple[Session, str], bool] = {}
@@ -100,8 +103,9 @@ class _Restoring:
         link.last_received_id = row[0]
 
     def received(self, number: int, row: Row) -> None:
-        session, packet_id = row
-        self.sessions[session].received[packet_id] = number
+        session, *packet_ids = row
+        self.sessions[session].received.update(dict.fromkeys(packet_ids, number))
+        self.sessions[session].received_rows[number] = packet_ids
 
     def message(self, number: int, row: Row) -> None:
         message = self.messages[number] = _message(row)
@@ -131,6 +135,34 @@ class _Restoring:
             return
         session.queue_bytes += size
         session.queue.append((number, row, message))  # type: ignore[arg-type]  # see _StoredQueue
+
+    def run(self, number: int, row: Row) -> None:
+        *given, origin, sequence, is_additional = row
+        run = self.runs[number] = Batch(*given)
+        run.origin, run.sequence, run.is_additional = origin, sequence, is_additional
+
+    def sent_run(self, number: int, row: Row) -> None:
+        self.sent_runs[number] = row
+
+    def resolve_runs(self) -> None:
+        """Turn the messages of runs into deliveries of their own. New rows replace those of the runs."""
+        broker = self.broker
+        for number, (session_number, run_number, qos, first_id, start, states) in self.sent_runs.items():
+            session, run = self.sessions[session_number], self.runs[run_number]
+            sent = SentRun(run, qos, first_id, start, len(states), None)
+            for packet_id, state in enumerate(states, first_id):
+                if not state:
+                    continue
+                delivery = sent.delivery(packet_id)
+                delivery.is_released, delivery.has_waited = state == RELEASED, True
+                if self._may_read(session, run.topic):
+                    session.inflight[packet_id] = delivery
+                    persist.save_delivery(broker, session, delivery)
+                else:
+                    self.forbidden.append((session, delivery))
+            self._remove(persist.SENT_RUN | number)
+        for number in self.runs:
+            self._remove(persist.RUN | number)
 
     def entering(self, number: int, row: Row) -> None:
         """A message that was in the emulated service at the input starts there again."""
@@ -197,8 +229,8 @@ def _delivery(number: int, row: Row, message: Message | None) -> Delivery:
     return delivery
 
 
-def _in_order_of_sending(inflight: dict[int, Delivery]) -> dict[int, Delivery | SentRun]:
-    """The unacknowledged deliveries of a link in the order of sending. Emulated service may have reordered them.
+def _in_order_of_sending(inflight: dict[int, Delivery | SentRun]) -> dict[int, Delivery | SentRun]:
+    """Unacknowledged deliveries in the order of sending, which need not be that of their rows.
 
     Packet ids wrap around and only some of them are in use, so the oldest one follows the largest gap.
     """
@@ -228,6 +260,8 @@ _KINDS = {
     persist.RETAINED: "retained",
     persist.DELIVERY: "delivery",
     persist.ENTERING: "entering",
+    persist.RUN: "run",
+    persist.SENT_RUN: "sent_run",
 }
 
 
@@ -242,9 +276,9 @@ def restore(broker: "Broker", rows: Iterable[tuple[int, Row]], now_ns: int) -> N
         handlers[key - number](number, row)
         if number > broker.last_row_number:
             broker.last_row_number = number
+    restoring.resolve_runs()
     for session in restoring.sessions.values():
-        if session.link is not None:
-            session.inflight = _in_order_of_sending(session.deliveries_in_flight())
+        session.inflight = _in_order_of_sending(session.inflight)
     broker.overlay.rebuild_strategy()
     for session, delivery in restoring.forbidden:
         deliver.drop(broker, session, delivery, Reason.NOT_AUTHORIZED, now_ns)

@@ -82,7 +82,7 @@ class Run:
 class Batch(Run):
     """A run at QoS 1 or 2, in a form of clients."""
 
-    __slots__ = ("_messages", "id_at", "is_additional", "last_sent", "qos")
+    __slots__ = ("_messages", "id_at", "is_additional", "last_sent", "qos", "references", "row_number")
 
     def __init__(
         self, data: bytes, size: int, raw_topic: bytes, topic: str, payload_at: int, form: int, qos: int
@@ -91,6 +91,8 @@ class Batch(Run):
         self.qos = qos
         self.id_at = payload_at - (3 if form == V5 else 2)  # where the packet id is in each message
         self.is_additional = False  # nobody here or below subscribes to the topic
+        self.row_number = 0  # of the run's row in the store; 0: it has none
+        self.references = 0  # how many other rows in the store refer to the run
         self._messages: list[Message] | None = None
         # What the last receiver of the whole run was sent: form, QoS and first packet id; what its session has in
         # flight; the bytes. Receivers of the same topics are often at the same packet id, and then share all of that.

@@ -4,6 +4,7 @@ A session belongs to a client or is one end of an overlay link. It outlives its 
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import mqtt5
@@ -56,6 +57,16 @@ class Delivery:
         self.is_released = False  # at QoS 2: PUBREC was received and PUBREL was sent
 
 
+class RunRow:
+    """The row in the store of a SentRun."""
+
+    __slots__ = ("number", "unacknowledged")
+
+    def __init__(self, number: int, unacknowledged: int) -> None:
+        self.number = number
+        self.unacknowledged = unacknowledged  # how many of the messages; without any, the row is removed
+
+
 class SentRun:
     """Messages of a run that were sent to one session at QoS 1 or 2 and are not acknowledged, or not completely.
 
@@ -63,7 +74,7 @@ class SentRun:
     object stands in `Session.inflight` under every id that is in use.
     """
 
-    __slots__ = ("_released", "count", "first_id", "is_released", "publisher", "qos", "run", "start")
+    __slots__ = ("_released", "count", "first_id", "is_released", "publisher", "qos", "row", "run", "start")
 
     def __init__(self, run: Batch, qos: int, first_id: int, start: int, count: int, publisher: object) -> None:
         self.run = run
@@ -73,13 +84,14 @@ class SentRun:
         self.count = count
         self.publisher = publisher
         self.is_released = False  # at QoS 2: PUBREC was received and PUBREL was sent
+        self.row: RunRow | None = None  # if the session is stored
         self._released: SentRun | None = None
 
     def released(self) -> "SentRun":
         """The same messages, for those of them of which PUBREL was sent."""
         if self._released is None:
             self._released = SentRun(self.run, self.qos, self.first_id, self.start, self.count, self.publisher)
-            self._released.is_released = True
+            self._released.is_released, self._released.row = True, self.row
         return self._released
 
     def delivery(self, packet_id: int) -> Delivery:
@@ -94,7 +106,8 @@ class Session:
     __slots__ = (
         "access", "client_id", "connection", "demand", "expires_at_ns", "expiry_s", "expiry_timer", "has_service",
         "ids_reserved", "inflight", "link", "log_number", "next_id", "parked", "queue", "queue_bytes", "received",
-        "row_number", "service_due_ns", "service_left_ns", "subscriptions", "user", "will", "will_timer",
+        "received_rows", "row_number", "service_due_ns", "service_left_ns", "subscriptions", "user", "will",
+        "will_timer",
     )  # fmt: skip
 
     def __init__(self, client_id: str, demand: "Demand | None", is_staged: bool = False) -> None:
@@ -109,6 +122,7 @@ class Session:
         self.next_id = 1
         self.ids_reserved = 0  # how many packet ids from `next_id` on; for links only, see persist.take_packet_id
         self.received: dict[int, int] = {}  # unreleased QoS 2 messages: packet id -> number of the row, or 0
+        self.received_rows: dict[int, Sequence[int]] = {}  # number of such a row -> packet ids that it had at first
         self.expiry_s = 0
         self.expires_at_ns: int | None = None  # None while the session is connected
         self.will: mqtt5.Will | None = None  # set while it waits for the will delay
@@ -145,31 +159,15 @@ class Session:
         self.next_id = (first_id + count - 1) % PACKET_IDS + 1
         return first_id
 
-    def delivery_in_flight(self, packet_id: int) -> Delivery | None:
-        sent = self.inflight.get(packet_id)
-        if isinstance(sent, SentRun):
-            sent = self.inflight[packet_id] = sent.delivery(packet_id)
-        return sent
-
-    def deliveries_in_flight(self) -> dict[int, Delivery]:
-        """All of them, each on its own; `inflight` itself, in which there are no runs afterwards."""
-        for packet_id in self.inflight:
-            self.delivery_in_flight(packet_id)
-        return self.inflight  # type: ignore[return-value]
-
-    def deliveries(self) -> list[Delivery]:
-        """All deliveries that are still to be sent to this session or acknowledged by it."""
-        staged = self.link.staged if self.link is not None else ()
-        return [*self.deliveries_in_flight().values(), *staged, *self.queue]
-
     def push(self, delivery: Delivery) -> None:
         self.queue.append(delivery)
         self.queue_bytes += delivery.message.size
 
     def park(self, window: int) -> None:
         """Move unacknowledged deliveries that exceed a new connection's window back to the front of the queue."""
-        excess = [item for item in self.deliveries_in_flight().items() if not item[1].is_released][window:]
+        excess = [item for item in self.inflight.items() if not item[1].is_released][window:]
         for packet_id, delivery in reversed(excess):
+            assert isinstance(delivery, Delivery)
             del self.inflight[packet_id]
             self.parked[packet_id] = None
             self.queue.appendleft(delivery)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from brokerbed.broker.core.persist import Row
+from brokerbed.broker.core.rows import Row
 
 
 class StoreFullError(Exception):

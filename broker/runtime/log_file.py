@@ -12,7 +12,7 @@ import sys
 from io import FileIO
 from pathlib import Path
 
-from brokerbed.broker.core.persist import Row
+from brokerbed.broker.core.rows import Row
 from brokerbed.log.record import MAGIC, NAMES_FILE, RECORDS_FILE, Log, name_line, route_line
 
 FLUSH_S = 0.2  # how long an event may stay in memory

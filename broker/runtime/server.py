@@ -9,7 +9,7 @@ from typing import Any, cast
 from brokerbed.broker.core import persist
 from brokerbed.broker.core.broker import Broker
 from brokerbed.broker.core.connection import Connection
-from brokerbed.broker.core.persist import Row
+from brokerbed.broker.core.rows import Row
 from brokerbed.broker.core.store import Store, StoreFullError
 from brokerbed.broker.runtime.addresses import is_loopback
 from brokerbed.broker.runtime.log_file import TurnLog

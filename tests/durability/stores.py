@@ -10,7 +10,7 @@ from typing import Self
 
 import mqtt5
 
-from brokerbed.broker.core.persist import Row
+from brokerbed.broker.core.rows import Row
 from brokerbed.broker.runtime.store import FILE
 from tests.broker.running import WAIT_S, Running, broker, launch
 from tests.mqtt.client5 import Client5

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from brokerbed.broker.config import BrokerConfig
 from brokerbed.broker.core.broker import Broker
-from brokerbed.broker.core.persist import Row
 from brokerbed.broker.core.restore import restore
+from brokerbed.broker.core.rows import Row
 from brokerbed.broker.core.store import MemoryStore
 from brokerbed.broker.runtime import command
 from brokerbed.broker.runtime import store as store_module

@@ -1,7 +1,8 @@
 """Publications at QoS 1 and 2 in batches give every client the very bytes that it gets without batches, and the same log.
 
 Two brokers get the same input, cut in the same places. One of them handles every packet alone. After each step every connection must
-have got the same output from both, and at the end both logs must tell of the same events.
+have got the same output from both, and at the end both logs must tell of the same events. Brokers with a store die now and then, and go
+on from what they have stored.
 """
 
 from collections import Counter
@@ -14,9 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokerbed.broker.config import BrokerConfig
-from brokerbed.broker.core import dispatch
+from brokerbed.broker.core import dispatch, persist
 from brokerbed.broker.core.broker import Broker
 from brokerbed.broker.core.connection import Connection
+from brokerbed.broker.core.restore import NUMBER, restore
+from brokerbed.broker.core.rows import Row
+from brokerbed.broker.core.store import MemoryStore
 from brokerbed.broker.mqtt import frames
 from brokerbed.log.record import RECORD, Log
 
@@ -33,12 +37,41 @@ VERSIONS = {0: 4, 1: 5, 2: 4, 3: 5, 4: 5}
 class World:
     """One of the two brokers, with its connections."""
 
-    def __init__(self, is_batching: bool) -> None:
+    def __init__(self, is_batching: bool, is_durable: bool = False) -> None:
         self.is_batching = is_batching
-        self.log = Log()
-        config = BrokerConfig(inflight_max=WINDOW, receive_maximum=50, keep_alive_max_s=0)
-        self.broker = Broker(config, self.log)
+        self.is_durable = is_durable
+        self.store = MemoryStore()
+        self.logs: list[Log] = []  # one for each life
+        self.start()
+
+    def start(self) -> None:
+        self.logs.append(Log())
+        config = BrokerConfig(
+            inflight_max=WINDOW, receive_maximum=50, keep_alive_max_s=0, incarnation=str(len(self.logs))
+        )
+        self.broker = Broker(config, self.logs[-1], self.is_durable)
+        if self.is_durable:
+            restore(self.broker, self.store.load(), 0)
+            self.commit()
         self.connections: dict[int, Connection] = {}
+
+    def commit(self) -> None:
+        if self.broker.unsaved:
+            self.store.commit(persist.take(self.broker))
+            self.check_runs()
+
+    def check_runs(self) -> None:
+        """Every stored run is wanted by somebody, and packet ids are in use once."""
+        kinds: dict[int, dict[int, Row]] = {kind: {} for kind in (persist.RUN, persist.SENT_RUN, persist.DELIVERY)}
+        for key, row in self.store.rows.items():
+            kinds.get(key & ~NUMBER, {})[key & NUMBER] = row
+        sent_runs = kinds[persist.SENT_RUN].values()
+        assert set(kinds[persist.RUN]) == {row[1] for row in sent_runs}
+        in_use = [(row[0], row[4]) for row in kinds[persist.DELIVERY].values() if row[4]]
+        for session, _, _, first_id, _, states in sent_runs:
+            assert any(states)
+            in_use += [(session, packet_id) for packet_id, state in enumerate(states, first_id) if state]
+        assert len(in_use) == len(set(in_use))
 
     def connect(self, client: int) -> None:
         self.connections[client] = self.broker.opened(0)
@@ -50,9 +83,11 @@ class World:
         else:
             with patch.object(dispatch, "IN_RUNS", SINGLE):
                 self.broker.received(self.connections[client], data, 0)
+        self.commit()
 
     def lose(self, client: int) -> None:
         self.broker.lost(self.connections.pop(client), 0)
+        self.commit()
 
     def output(self) -> dict[int, bytes]:
         """What was written to each client since the last time."""
@@ -64,22 +99,27 @@ class World:
 
     def events(self) -> Counter[tuple[object, ...]]:
         """What was logged, message by message; numbers of names replaced by the names."""
-        names = {-1: None, **dict(self.log.names)}
         events: Counter[tuple[object, ...]] = Counter()
-        for record in RECORD.iter_unpack(self.log.records):
-            time_ns, sequence, origin, subject, topic, route, size, count, *rest = record
-            for number in range(count):
-                events[
-                    (time_ns, sequence + number, names[origin], names[subject], names[topic], route, size, *rest)
-                ] += 1
+        for log in self.logs:
+            names = {-1: None, **dict(log.names)}
+            for record in RECORD.iter_unpack(log.records):
+                time_ns, sequence, origin, subject, topic, route, size, count, *rest = record
+                for number in range(count):
+                    events[
+                        (time_ns, sequence + number, names[origin], names[subject], names[topic], route, size, *rest)
+                    ] += 1
         return events
 
 
 def connect_packet(client: int) -> bytes:
-    """A session is kept; MQTT 5 has properties, here a Session Expiry Interval without end (section 3.1.2.11.2)."""
+    """A session is kept, except that of the first publisher.
+
+    MQTT 5 has properties, here a Session Expiry Interval without end (section 3.1.2.11.2).
+    """
     version, name = VERSIONS[client], b"c%d" % client
     properties = b"\x05\x11\xff\xff\xff\xff" if version == 5 else b""
-    body = b"\0\x04MQTT" + bytes((version, 0, 0, 0)) + properties + len(name).to_bytes(2, "big") + name
+    flags = 2 if client == PUBLISHERS[0] else 0
+    body = b"\0\x04MQTT" + bytes((version, flags, 0, 0)) + properties + len(name).to_bytes(2, "big") + name
     return bytes((0x10, len(body))) + body
 
 
@@ -115,12 +155,16 @@ def packets(data: bytes) -> Iterator[tuple[int, int]]:
 
 @dataclass
 class Story:
-    batching: World = field(default_factory=lambda: World(True))
-    reference: World = field(default_factory=lambda: World(False))
+    is_durable: bool = False
+    batching: World = field(init=False)
+    reference: World = field(init=False)
     next_id: dict[int, int] = field(default_factory=lambda: dict.fromkeys(PUBLISHERS, 1))
     unreleased: dict[int, list[int]] = field(default_factory=lambda: {client: [] for client in PUBLISHERS})
     said: dict[int, list[bytes]] = field(default_factory=lambda: {client: [] for client in SUBSCRIBERS})
     due: dict[int, list[bytes]] = field(default_factory=lambda: {client: [] for client in SUBSCRIBERS})
+
+    def __post_init__(self) -> None:
+        self.batching, self.reference = World(True, self.is_durable), World(False, self.is_durable)
 
     def both(self, client: int, data: bytes, cuts: list[int]) -> None:
         for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True):
@@ -156,6 +200,16 @@ class Story:
             world.lose(client)
         self.due[client].clear()
 
+    def crash(self) -> None:
+        """Both brokers die, and all clients come back. Publishers forget what they have not released."""
+        clients = list(self.batching.connections)
+        for world in (self.batching, self.reference):
+            world.start()
+        for client in SUBSCRIBERS:
+            self.due[client].clear()
+        for client in clients:
+            self.connect(client)
+
 
 @st.composite
 def publications(draw: st.DrawFn) -> tuple[str, int, int, str, list[int]]:
@@ -175,6 +229,7 @@ STEPS = (
     | st.tuples(st.just("release"), st.sampled_from(PUBLISHERS), st.integers(1, 12))
     | st.tuples(st.just("reconnect"), st.sampled_from(SUBSCRIBERS))
 )
+CRASH = st.just(("crash", 0))
 
 
 def play(story: Story, step: tuple, data: st.DataObject | None) -> None:  # type: ignore[type-arg]
@@ -204,6 +259,8 @@ def play(story: Story, step: tuple, data: st.DataObject | None) -> None:  # type
         del story.unreleased[client][: rest[0]]
         content = b"".join(short_packet(0x62, packet_id) for packet_id in released)
         story.both(client, content, cuts(len(content)))
+    elif verb == "crash":
+        story.crash()
     elif client in story.batching.connections:
         story.lose(client)
         story.connect(client)
@@ -222,7 +279,16 @@ def _publish(story: Story, client: int, qos: int, topic: str, sizes: list[int]) 
 @settings(max_examples=300)
 @given(st.data(), st.lists(STEPS, max_size=30))
 def test_batches_make_no_difference(data: st.DataObject, steps: list[tuple]) -> None:  # type: ignore[type-arg]
-    story = Story()
+    _compare_stories(Story(), data, steps)
+
+
+@settings(max_examples=300)
+@given(st.data(), st.lists(STEPS | STEPS | STEPS | CRASH, max_size=30))
+def test_batches_make_no_difference_to_what_is_stored(data: st.DataObject, steps: list[tuple]) -> None:  # type: ignore[type-arg]
+    _compare_stories(Story(is_durable=True), data, steps)
+
+
+def _compare_stories(story: Story, data: st.DataObject, steps: list[tuple]) -> None:  # type: ignore[type-arg]
     for client in (*PUBLISHERS, *SUBSCRIBERS):
         story.connect(client)
     for client, topic_filter in zip(SUBSCRIBERS, FILTERS, strict=True):
@@ -252,3 +318,21 @@ def test_acknowledgement_amidst_a_run_may_come_twice(qos: int) -> None:
         (session,) = (it for it in world.broker.sessions.values() if it.client_id == "c2")
         assert session.inflight == {}
     assert story.batching.events() == story.reference.events()
+
+
+def test_run_goes_on_after_a_crash_where_it_was() -> None:
+    """Of three messages at QoS 2 the first is complete and the second released when the broker dies."""
+    story = Story(is_durable=True)
+    for client in (0, 2):
+        story.connect(client)
+    play(story, ("subscribe", 2, "a", 2), None)
+    play(story, ("publish", 0, 2, "a", [3, 3, 3]), None)
+    play(story, ("ack", 2, 2, 1), None)
+    assert story.due[2] == [short_packet(0x50, 3), short_packet(0x70, 1), short_packet(0x70, 2)]
+    story.both(2, short_packet(0x70, 1), [])
+    for world in (story.batching, story.reference):
+        world.start()
+        world.connect(2)
+        resent = publish_packet(2, "a", b"3 .", 2, 3, retain=False)
+        duplicate = bytes((resent[0] | 8,)) + resent[1:]
+        assert world.output()[2] == b"\x20\x02\x01\0" + short_packet(0x62, 2) + duplicate
