@@ -208,10 +208,15 @@ def forget_delivery(broker: "Broker", delivery: Delivery) -> None:
 
 
 def save_sent_run(broker: "Broker", session: Session, sent: SentRun) -> None:
-    """Store a run that was sent to a session that is stored."""
+    """Store a run that was sent to a session that is stored.
+
+    It takes a row number for each of its messages, because rows of deliveries are restored in the order of their
+    numbers, and its messages may become deliveries of their own.
+    """
     assert broker.unsaved is not None
     sent.run.references += 1
-    sent.row = RunRow(broker.take_row_number(), sent.count)
+    sent.row = RunRow(broker.last_row_number + 1, sent.count)
+    broker.last_row_number += sent.count
     broker.unsaved[SENT_RUN | sent.row.number] = session, sent
 
 
@@ -238,8 +243,12 @@ def delivery_in_flight(broker: "Broker", session: Session, packet_id: int) -> De
     if not isinstance(sent, SentRun):
         return sent
     delivery = session.inflight[packet_id] = sent.delivery(packet_id)
+    if sent.row is not None:
+        delivery.message.references += 1
+        delivery.row_number = sent.row.number + packet_id - sent.first_id
+        delivery.session_row = session.row_number
+        acknowledged_in_run(broker, session, sent, 1)
     save_delivery(broker, session, delivery)
-    acknowledged_in_run(broker, session, sent, 1)
     return delivery
 
 

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from brokerbed.broker.core import deliver, handle_connect, handle_publish, persist
@@ -10,7 +11,7 @@ from brokerbed.broker.core.access import may_subscribe
 from brokerbed.broker.core.link import PACKET_IDS
 from brokerbed.broker.core.rows import RELEASED, Row
 from brokerbed.broker.core.run import Batch
-from brokerbed.broker.core.session import Delivery, SentRun, Session
+from brokerbed.broker.core.session import Delivery, RunRow, SentRun, Session
 from brokerbed.broker.core.subscriptions import Subscription, split_share
 from brokerbed.broker.values import NO_PROPERTIES, NS_PER_S, Entry, Message, Properties, topic_head
 from brokerbed.log.record import Reason
@@ -30,7 +31,6 @@ class _Restoring:
         self.sessions: dict[int, Session] = {}  # by row number
         self.messages: dict[int, Message] = {}  # by row number
         self.runs: dict[int, Batch] = {}  # by row number
-        self.sent_runs: dict[int, Row] = {}  # by row number
         self.entering_messages: list[Message] = []
         self.forbidden: list[tuple[Session, Delivery]] = []
         self._read_permissions: dict[tuple[Session, str], bool] = {}
@@ -139,30 +139,25 @@ class _Restoring:
     def run(self, number: int, row: Row) -> None:
         *given, origin, sequence, is_additional = row
         run = self.runs[number] = Batch(*given)
+        run.row_number = number
         run.origin, run.sequence, run.is_additional = origin, sequence, is_additional
 
     def sent_run(self, number: int, row: Row) -> None:
-        self.sent_runs[number] = row
-
-    def resolve_runs(self) -> None:
-        """Turn the messages of runs into deliveries of their own. New rows replace those of the runs."""
-        broker = self.broker
-        for number, (session_number, run_number, qos, first_id, start, states) in self.sent_runs.items():
-            session, run = self.sessions[session_number], self.runs[run_number]
-            sent = SentRun(run, qos, first_id, start, len(states), None)
-            for packet_id, state in enumerate(states, first_id):
-                if not state:
-                    continue
-                delivery = sent.delivery(packet_id)
-                delivery.is_released, delivery.has_waited = state == RELEASED, True
-                if self._may_read(session, run.topic):
-                    session.inflight[packet_id] = delivery
-                    persist.save_delivery(broker, session, delivery)
-                else:
-                    self.forbidden.append((session, delivery))
-            self._remove(persist.SENT_RUN | number)
-        for number in self.runs:
-            self._remove(persist.RUN | number)
+        session, run, qos, first_id, start, states = row
+        sent = SentRun(self.runs[run], qos, first_id, start, len(states), None)
+        sent.row = RunRow(number, len(states) - states.count(0))
+        sent.run.references += 1
+        self.broker.last_row_number = max(self.broker.last_row_number, number + len(states) - 1)
+        restored = self.sessions[session]
+        for packet_id, state in enumerate(states, first_id):
+            if state:
+                restored.inflight[packet_id] = sent.released() if state == RELEASED else sent
+                delivery = persist.delivery_in_flight(self.broker, restored, packet_id)
+                assert delivery is not None
+                delivery.has_waited = True
+                if not self._may_read(restored, delivery.message.topic):
+                    del restored.inflight[packet_id]
+                    self.forbidden.append((restored, delivery))
 
     def entering(self, number: int, row: Row) -> None:
         """A message that was in the emulated service at the input starts there again."""
@@ -230,7 +225,7 @@ def _delivery(number: int, row: Row, message: Message | None) -> Delivery:
 
 
 def _in_order_of_sending(inflight: dict[int, Delivery | SentRun]) -> dict[int, Delivery | SentRun]:
-    """Unacknowledged deliveries in the order of sending, which need not be that of their rows.
+    """The unacknowledged deliveries of a link in the order of sending. Emulated service may have reordered them.
 
     Packet ids wrap around and only some of them are in use, so the oldest one follows the largest gap.
     """
@@ -276,9 +271,12 @@ def restore(broker: "Broker", rows: Iterable[tuple[int, Row]], now_ns: int) -> N
         handlers[key - number](number, row)
         if number > broker.last_row_number:
             broker.last_row_number = number
-    restoring.resolve_runs()
     for session in restoring.sessions.values():
-        session.inflight = _in_order_of_sending(session.inflight)
+        if session.link is not None:
+            session.inflight = _in_order_of_sending(session.inflight)
+        elif restoring.runs:  # deliveries and runs were restored one kind after the other
+            in_order = sorted(persist.deliveries_in_flight(broker, session).values(), key=attrgetter("row_number"))
+            session.inflight = {delivery.packet_id: delivery for delivery in in_order}
     broker.overlay.rebuild_strategy()
     for session, delivery in restoring.forbidden:
         deliver.drop(broker, session, delivery, Reason.NOT_AUTHORIZED, now_ns)
