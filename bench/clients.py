@@ -21,14 +21,16 @@ class LoadError(Exception):
     """The broker lost, repeated or held back messages, or refused a client."""
 
 
-def connect(port: int, client_id: str, level: int = packets.LEVEL_311, is_clean: bool = True) -> socket.socket:
+def connect(
+    port: int, client_id: str, level: int = packets.LEVEL_311, is_clean: bool = True, keep_alive_s: int = 0
+) -> socket.socket:
     """A connected client. It uses the kernel's time-outs, because those of Python cost a poll for every call."""
     client = socket.create_connection((HOST, port), timeout=STALL_S)
     client.settimeout(None)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         client.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", STALL_S, 0))
-    client.sendall(packets.connect(client_id, level, is_clean))
+    client.sendall(packets.connect(client_id, level, is_clean, keep_alive_s))
     answer = packets.read_packet(client)
     if answer[0] >> 4 != packets.CONNACK or answer[3]:
         raise LoadError(f"the broker refused a connection: {answer.hex(' ')}")
