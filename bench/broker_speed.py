@@ -9,9 +9,10 @@ A window is the number of messages under way. In a pair, one publisher sends to 
 window of its own. The latency is that of messages published at a fixed rate, from before a message is sent until it is
 received. NATS uses all cores of the machine, the other brokers one, and stores messages of QoS 1 in files.
 
-The load generator is a Python program: where a broker needs less CPU time per message, the generator is the limit. A
-line below the tables says so, and the CPU time per delivery is then the figure to compare. The broker `relay`
-(bench/relay.py) shows the highest rate of the generator. It and `amqtt` run only if they are named.
+The load generator is a Python program: where a broker needs less CPU time per message, the generator is the limit.
+Where there are few cores, broker and generator may wait for each other, or for other programs. Lines below the tables
+name these cases, in which the CPU time per delivery is the figure to compare. The broker `relay` (bench/relay.py) shows
+the highest rate of the generator. It and `amqtt` run only if they are named.
 """
 
 import argparse
@@ -126,7 +127,7 @@ def limited_by(results: Results, workloads: list[str], name: str) -> dict[str, l
         if busy is None or waited is None or rate_per_s is None:
             continue
         if waited > WAITED_MAX:
-            limits["waited for a core, part of the time"].append(f"{workload} {waited:.0%}")
+            limits["waited for a core, part of the time (threads add up)"].append(f"{workload} {waited:.0%}")
         elif rate_per_s < KEPT * WORKLOADS[workload].rate_per_s:
             limits["got fewer messages/s than planned"].append(f"{workload} {rate_per_s:,.0f}")
         elif busy < SATURATED and not has_latency(workload):
