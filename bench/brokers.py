@@ -23,6 +23,7 @@ from types import FrameType
 from bench import packets
 from bench.clients import HOST
 from bench.load import ROOT
+from bench.workloads import WINDOW_MESSAGES, Workload
 
 START_S_MAX = 15  # a Python broker on a busy machine needs a second or two
 STOP_S_MAX = 10  # after that it is killed
@@ -44,12 +45,15 @@ class Ports:
 
 @dataclass(frozen=True)
 class Broker:
-    """`command` writes the broker's configuration into the folder; `missing` says why the broker cannot run here."""
+    """`command` writes the broker's configuration into the folder; `missing` says why the broker cannot run here.
+
+    `supports` says whether the broker has what a workload needs.
+    """
 
     name: str
     command: Callable[[Ports, Path], list[str]]
     missing: Callable[[], str | None]
-    levels: tuple[int, ...] = (packets.LEVEL_311, packets.LEVEL_5)
+    supports: Callable[[Workload], bool] = lambda _: True
     has_metrics: bool = False
 
 
@@ -79,8 +83,12 @@ def _ours_missing() -> str | None:
     return "`brokerbed broker --help` fails" if help_text.returncode else None
 
 
-def _mosquitto_path() -> str | None:
-    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+def _path(program: str) -> str | None:
+    return shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin")
+
+
+def _not_found(program: str) -> str | None:
+    return None if _path(program) else f"{program} is not on the PATH (Debian: apt-get install {program})"
 
 
 def _mosquitto(ports: Ports, folder: Path, persistence: str = "persistence false\n") -> list[str]:
@@ -88,9 +96,9 @@ def _mosquitto(ports: Ports, folder: Path, persistence: str = "persistence false
     configuration = folder / "mosquitto.conf"
     configuration.write_text(
         f"listener {ports.mqtt} {HOST}\nallow_anonymous true\n{persistence}log_type none\n"
-        "max_queued_messages 0\nmax_inflight_messages 1000\nset_tcp_nodelay true\n" + _bridge(ports)
+        f"max_queued_messages 0\nmax_inflight_messages {WINDOW_MESSAGES}\nset_tcp_nodelay true\n" + _bridge(ports)
     )
-    return [_mosquitto_path() or "mosquitto", "-c", str(configuration)]
+    return [_path("mosquitto") or "mosquitto", "-c", str(configuration)]
 
 
 def _mosquitto_saving(ports: Ports, folder: Path) -> list[str]:
@@ -110,8 +118,18 @@ def _bridge(ports: Ports) -> str:
     )
 
 
-def _mosquitto_missing() -> str | None:
-    return None if _mosquitto_path() else "mosquitto is not on the PATH (Debian: apt-get install mosquitto)"
+def _nats(ports: Ports, folder: Path) -> list[str]:
+    """MQTT needs JetStream, which stores messages of QoS 1 in files. The port for NATS's own clients is unused."""
+    configuration = folder / "nats.conf"
+    configuration.write_text(
+        f'server_name: bench\nhost: {HOST}\nport: -1\njetstream {{ store_dir: "{folder}" }}\n'
+        f"mqtt {{ host: {HOST}, port: {ports.mqtt}, max_ack_pending: {WINDOW_MESSAGES} }}\n"
+    )
+    return [_path("nats-server") or "nats-server", "-c", str(configuration)]
+
+
+def _nats_supports(workload: Workload) -> bool:
+    return workload.level == packets.LEVEL_311 and workload.qos < 2 and not workload.is_shared
 
 
 def _amqtt(ports: Ports, folder: Path) -> list[str]:
@@ -133,15 +151,22 @@ def _relay(ports: Ports, _: Path) -> list[str]:
     return [sys.executable, "-m", "bench.relay", "--port", str(ports.mqtt)]
 
 
+def _relay_supports(workload: Workload) -> bool:
+    """The relay knows neither topics nor handshakes of QoS 2."""
+    is_one_stream = workload.groups == 1 and not workload.is_shared and not workload.has_exact_filters
+    return is_one_stream and workload.qos < 2
+
+
 OURS = Broker("brokerbed", _ours, _ours_missing, has_metrics=True)
 OURS_PROCESS, OURS_DISK, OURS_MEMORY = (
     Broker(durability, partial(_ours, durability=durability), _ours_missing)
     for durability in ("process", "disk", "memory")
 )
-MOSQUITTO = Broker("mosquitto", _mosquitto, _mosquitto_missing)
-MOSQUITTO_SAVING = Broker("mosquitto+db", _mosquitto_saving, _mosquitto_missing)
-AMQTT = Broker("amqtt", _amqtt, _amqtt_missing, levels=(packets.LEVEL_311,))
-RELAY = Broker("relay", _relay, lambda: None)
+MOSQUITTO = Broker("mosquitto", _mosquitto, partial(_not_found, "mosquitto"))
+MOSQUITTO_SAVING = Broker("mosquitto+db", _mosquitto_saving, partial(_not_found, "mosquitto"))
+NATS = Broker("nats", _nats, partial(_not_found, "nats-server"), _nats_supports)
+AMQTT = Broker("amqtt", _amqtt, _amqtt_missing, lambda workload: workload.level == packets.LEVEL_311)
+RELAY = Broker("relay", _relay, lambda: None, _relay_supports)
 
 
 @contextmanager

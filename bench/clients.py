@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 
 from bench import packets
+from bench.workloads import PAYLOAD
 
 HOST = "127.0.0.1"
-PAYLOAD = bytes(range(64))
 STALL_S = 10  # silence of this length counts as a loss; the slowest broker here delivers hundreds a second
-BUFFER_BYTES = 1 << 20  # more than a window of messages
+BUFFER = bytearray(1 << 20)  # all connections receive into it, one after the other; more than a window of messages
+VIEW = memoryview(BUFFER)
 AFTERWARDS_S = 0.05  # how long we check whether more arrives than was published
 FILTERS_PER_PACKET = 100  # in one SUBSCRIBE: well below every broker's packet limit
 
@@ -20,14 +21,16 @@ class LoadError(Exception):
     """The broker lost, repeated or held back messages, or refused a client."""
 
 
-def connect(port: int, client_id: str, level: int = packets.LEVEL_311, is_clean: bool = True) -> socket.socket:
+def connect(
+    port: int, client_id: str, level: int = packets.LEVEL_311, is_clean: bool = True, keep_alive_s: int = 0
+) -> socket.socket:
     """A connected client. It uses the kernel's time-outs, because those of Python cost a poll for every call."""
     client = socket.create_connection((HOST, port), timeout=STALL_S)
     client.settimeout(None)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         client.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", STALL_S, 0))
-    client.sendall(packets.connect(client_id, level, is_clean))
+    client.sendall(packets.connect(client_id, level, is_clean, keep_alive_s))
     answer = packets.read_packet(client)
     if answer[0] >> 4 != packets.CONNACK or answer[3]:
         raise LoadError(f"the broker refused a connection: {answer.hex(' ')}")
@@ -44,7 +47,7 @@ def subscribe(client: socket.socket, filters: Sequence[str], qos: int = 0, level
 
 
 class Inflow:
-    """Counts the messages that one connection receives, in its element of a list that all connections share.
+    """Counts the messages that one connection receives, in its element of a list that several connections share.
 
     All packets that it receives have one size: PUBLISH packets, acknowledged if they have identifiers, or PUBACKs.
     """
@@ -57,12 +60,12 @@ class Inflow:
         counts.append(0)
         self.bytes = 0
         self.id_offset = id_offset  # of PUBLISH packets that want an acknowledgement
-        self.buffer = bytearray(BUFFER_BYTES)
-        self.view = memoryview(self.buffer)
-        self.incomplete_bytes = 0  # of a packet, at the beginning of the buffer
+        self.incomplete = b""  # the beginning of a packet
 
     def receive(self) -> None:
-        received = self.client.recv_into(self.view[self.incomplete_bytes :] if self.incomplete_bytes else self.buffer)
+        if self.incomplete:
+            BUFFER[: len(self.incomplete)] = self.incomplete
+        received = self.client.recv_into(VIEW[len(self.incomplete) :] if self.incomplete else BUFFER)
         if not received:
             raise LoadError("the broker closed a connection")
         self.take(received)
@@ -71,37 +74,33 @@ class Inflow:
         self.bytes += received
         self.counts[self.index] = self.bytes // self.size
         if self.id_offset is not None:
-            self._acknowledge(self.incomplete_bytes + received, self.id_offset)
+            self._acknowledge(len(self.incomplete) + received, self.id_offset)
 
     def _acknowledge(self, filled: int, id_offset: int) -> None:
         complete = filled - filled % self.size
         if complete:
-            self.client.sendall(packets.acknowledgements(self.buffer[:complete], self.size, id_offset))
-        self.keep(complete, filled)
-
-    def keep(self, start: int, stop: int) -> None:
-        self.buffer[: stop - start] = self.buffer[start:stop]
-        self.incomplete_bytes = stop - start
+            self.client.sendall(packets.acknowledgements(BUFFER[:complete], self.size, id_offset))
+        self.incomplete = bytes(VIEW[complete:filled])
 
 
 class Handshakes(Inflow):
     """Like Inflow, at QoS 2: every packet is answered by the next one of its handshake, and the last one is counted."""
 
     def take(self, received: int) -> None:
-        buffer, filled, at, ended = self.buffer, self.incomplete_bytes + received, 0, 0
+        filled, at, ended = len(self.incomplete) + received, 0, 0
         answers = bytearray()
         while at < filled:
-            kind = buffer[at] >> 4
+            kind = BUFFER[at] >> 4
             size, id_at = (self.size, self.id_offset) if kind == packets.PUBLISH else (packets.PUBACK_BYTES, 2)
             if at + size > filled:
                 break
             assert id_at is not None
             if kind in packets.NEXT:
                 answers += packets.NEXT[kind]
-                answers += buffer[at + id_at : at + id_at + 2]
+                answers += VIEW[at + id_at : at + id_at + 2]
             ended += kind in packets.LAST
             at += size
-        self.keep(at, filled)
+        self.incomplete = bytes(VIEW[at:filled])
         self.counts[self.index] += ended
         if answers:
             self.client.sendall(answers)

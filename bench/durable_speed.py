@@ -38,8 +38,10 @@ from bench.brokers import (
     running_on,
     stop_on_sigterm,
 )
-from bench.clients import PAYLOAD, LoadError, connect, drain, read_message, subscribe
-from bench.load import Loop, Workload, cpu_s, topic, waited_s
+from bench.clients import LoadError, connect, drain, read_message, subscribe
+from bench.load import cpu_s, waited_s
+from bench.loop import Loop
+from bench.workloads import PAYLOAD, Workload, topic
 
 RATES, RESTART = PARTS = ("rates", "restart")
 FIRST, OFFLINE = "durable-20", "durable-offline"
@@ -56,7 +58,7 @@ PAIRS = {
 FLOORS = "targets for the first row: 10 compared with mosquitto+db, 0.4 compared with mosquitto"
 
 SESSIONS, QUEUED = 10, 1_000_000  # 100 000 each, the default limit of a session queue
-FILLING = Workload(subscribers=0, qos=1, topics=SESSIONS, is_durable=True)
+FILLING = Workload(subscribers=0, qos=1, topics=SESSIONS, batch=100, is_durable=True)
 FILL_S_MAX = 120
 RESTARTS = 3
 RESTART_S_MAX = 60  # until the broker answers

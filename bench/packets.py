@@ -13,17 +13,19 @@ PUBACK_BYTES = 4  # also the size of all other packets of a handshake in MQTT 3.
 NEXT = {PUBLISH: b"\x50\x02", PUBREC: b"\x62\x02", PUBREL: b"\x70\x02"}  # the answer at QoS 2, without the identifier
 LAST = (PUBREL, PUBCOMP)  # the last packet of a handshake at QoS 2 that a receiver and a sender receive
 DUPLICATE = 0x08  # in the first byte of a PUBLISH
+PINGREQ = b"\xc0\x00"
 DISCONNECT = b"\xe0\x00"
 PACKET_ID_MAX = 65_535  # sixteen bits
 LENGTH_BYTES_MAX = 4  # of the "remaining length" field, by the standard
 REFUSED = 0x80  # reason codes and return codes from here on are refusals
 
 
-def connect(client_id: str, level: int = LEVEL_311, is_clean: bool = True) -> bytes:
-    """A CONNECT without keep-alive, so that an idle client may be silent. A session that is not clean never expires."""
+def connect(client_id: str, level: int = LEVEL_311, is_clean: bool = True, keep_alive_s: int = 0) -> bytes:
+    """Without keep-alive an idle client may be silent. A session that is not clean never expires."""
     assert is_clean or level == LEVEL_311  # MQTT 5 would need a property
     properties = b"\x00" if level == LEVEL_5 else b""
-    return _packet(0x10, _text("MQTT") + bytes((level, 0x02 * is_clean, 0, 0)) + properties + _text(client_id))
+    header = _text("MQTT") + bytes((level, 0x02 * is_clean)) + keep_alive_s.to_bytes(2, "big")
+    return _packet(0x10, header + properties + _text(client_id))
 
 
 def subscribe(packet_id: int, filters: Sequence[str], qos: int, level: int = LEVEL_311) -> bytes:
@@ -32,10 +34,12 @@ def subscribe(packet_id: int, filters: Sequence[str], qos: int, level: int = LEV
     return _packet(0x82, packet_id.to_bytes(2, "big") + properties + subscriptions)
 
 
-def publish(topic: str, payload: bytes, qos: int = 0, packet_id: int = 0, level: int = LEVEL_311) -> bytes:
+def publish(
+    topic: str, payload: bytes, qos: int = 0, packet_id: int = 0, level: int = LEVEL_311, is_retained: bool = False
+) -> bytes:
     identity = packet_id.to_bytes(2, "big") if qos else b""
     properties = b"\x00" if level == LEVEL_5 else b""
-    return _packet(0x30 | qos << 1, _text(topic) + identity + properties + payload)
+    return _packet(0x30 | qos << 1 | is_retained, _text(topic) + identity + properties + payload)
 
 
 def packet_id_offset(packet: bytes) -> int:

@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass
 
 from bench import packets
-from bench.clients import BUFFER_BYTES, HOST
+from bench.clients import BUFFER, HOST, VIEW
 
-CONNECTIONS_MAX = 100  # more than any workload has
+CONNECTIONS_MAX = 1100  # more than any workload has
 LIFE_S_MAX = 300  # after this time the process ends by itself
 CONNECT_BYTES_MAX = 1000  # far more than the generator's CONNECT
 
@@ -35,8 +35,6 @@ class Relay:
         self.poll = select.epoll()
         self.poll.register(self.server, select.EPOLLIN)
         self.clients: dict[int, Client] = {}
-        self.buffer = bytearray(BUFFER_BYTES)
-        self.view = memoryview(self.buffer)
 
     def run(self) -> None:
         end = time.monotonic() + LIFE_S_MAX
@@ -61,7 +59,7 @@ class Relay:
     def _handle(self, descriptor: int) -> None:
         client = self.clients[descriptor]
         try:
-            received = client.socket.recv_into(self.buffer)
+            received = client.socket.recv_into(BUFFER)
         except ConnectionError:
             received = 0
         if not received:
@@ -73,21 +71,21 @@ class Relay:
 
     def _first(self, client: Client, received: int) -> None:
         """Handles a SUBSCRIBE, or the first PUBLISH."""
-        if self.buffer[0] >> 4 == packets.PUBLISH:
-            client.size, client.qos = received, self.buffer[0] >> 1 & 3
+        if BUFFER[0] >> 4 == packets.PUBLISH:
+            client.size, client.qos = received, BUFFER[0] >> 1 & 3
             self._forward(client, received)
         else:
             client.subscribes = True
-            granted = self.buffer[received - 1 : received]
-            body = self.buffer[2:4] + (b"\x00" if client.level == packets.LEVEL_5 else b"") + granted
+            granted = BUFFER[received - 1 : received]
+            body = BUFFER[2:4] + (b"\x00" if client.level == packets.LEVEL_5 else b"") + granted
             client.socket.sendall(bytes((packets.SUBACK << 4, len(body))) + body)
 
     def _forward(self, client: Client, received: int) -> None:
         for other in self.clients.values():
             if other.subscribes:
-                other.socket.sendall(self.view[:received])
+                other.socket.sendall(VIEW[:received])
         if client.qos:
-            data = client.incomplete + self.buffer[:received]
+            data = client.incomplete + BUFFER[:received]
             complete = len(data) - len(data) % client.size
             offset = packets.packet_id_offset(data)
             client.socket.sendall(packets.acknowledgements(data[:complete], client.size, offset))

@@ -26,8 +26,9 @@ import uvloop
 from bench import packets
 from bench.broker_speed import RUNS_MAX, SECONDS_MAX
 from bench.brokers import OURS, Running, running, stop_on_sigterm
-from bench.clients import HOST, PAYLOAD, LoadError, connect, subscribe
+from bench.clients import HOST, LoadError, connect, subscribe
 from bench.load import ROOT, Result, measure
+from bench.workloads import PAYLOAD
 from brokerbed.orchestrator.grounds.relay import Relay
 
 THROUGHPUT = "one-to-one-v5"

@@ -26,8 +26,9 @@ from contextlib import ExitStack, contextmanager
 
 from bench.broker_speed import RUNS_MAX, SECONDS_MAX, Results, collect, header, medians, row
 from bench.brokers import MOSQUITTO, OURS, Broker, BrokerError, Running, only_present, running, stop_on_sigterm
-from bench.clients import PAYLOAD, LoadError
-from bench.load import WINDOW_MESSAGES, Result, measure
+from bench.clients import LoadError
+from bench.load import Result, measure
+from bench.workloads import PAYLOAD, WINDOW_MESSAGES
 
 LEAF_TO_LEAF, DEPTHS = "leaf-to-leaf", "depths"
 TITLES = {
@@ -36,6 +37,7 @@ TITLES = {
     "mixed-v5": "MQTT 5, next message, next topic",
     "mixed": "MQTT 3.1.1, next message, next topic",
 }
+PAIRS = {"ours/Mosquitto": (OURS.name, MOSQUITTO.name)}
 ROOT_AND_TWO_LEAVES = (None, 0, 0)
 DEPTH_MAX = 8
 THROUGHPUT, THROUGHPUT_S = "one-to-one-v5", 0.5  # on a chain; short, because there are 16 such runs
@@ -65,12 +67,12 @@ def leaf_to_leaf(workload: str, broker: Broker, seconds: float) -> Result:
 
 
 def report_leaf_to_leaf(results: Results, names: list[str]) -> None:
-    header("leaf to root to leaf", names)
+    header("leaf to root to leaf", names, PAIRS)
     for workload, title in TITLES.items():
-        row(f"{title}, 1/s", medians(results, workload, names, "deliveries_per_s"))
+        row(f"{title}, 1/s", medians(results, workload, names, "deliveries_per_s"), PAIRS)
     print("\nCPU time of the three brokers per delivery, us")
     for workload, title in TITLES.items():
-        row(title, medians(results, workload, names, "cpu_us_per_delivery"))
+        row(title, medians(results, workload, names, "cpu_us_per_delivery"), PAIRS)
 
 
 def report_depths() -> None:
