@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from brokerbed.analysis.faults import Life
 from brokerbed.analysis.invariants import ACCOUNTED, Judged
-from brokerbed.analysis.windows import BATCHES, NOT_COMPARED, Interval, compared_ns
+from brokerbed.analysis.windows import NOT_COMPARED, Interval
 from brokerbed.metrics import (
     ADDITIONAL_NOTIFICATIONS,
     ALL_MESSAGES,
@@ -75,10 +75,7 @@ class Tables:
     brokers: Sequence[str]
     intervals: Sequence[Interval]
     restarts: Sequence[Life]
-
-    @property
-    def batch_s(self) -> float:
-        return compared_ns(self.intervals) / NS_PER_S / BATCHES
+    batch_s: float  # the length of a batch
 
 
 def link_cells(tally: Tally, points: Mapping[int, int], batch_s: Mapping[int, float]) -> pd.DataFrame:
@@ -109,15 +106,14 @@ def _link_part(metric: Metric, counts: "pd.Series[float]") -> pd.DataFrame:
     return rows.assign(metric=metric.name) if "first" in rows else rows.assign(metric=metric.name, first="")
 
 
-def table_cells(tally: Tally, runs: Iterable[Tables]) -> pd.DataFrame:
+def table_cells(tally: Tally, runs: Sequence[Tables]) -> pd.DataFrame:
     """Entry-seconds per broker and batch. Tables are empty when brokers start, and restarts are limits of intervals."""
     parts = [
         _table_part(metric, rows[rows["run"] == run.run], run)
         for metric, rows in ((REMOTE_ENTRIES, tally.of(REMOTE)), (LOCAL_ENTRIES, tally.of(LOCAL)))
         for run in runs
-        if run.batch_s > 0
     ]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=CELL)
+    return pd.concat(parts, ignore_index=True)
 
 
 def _table_part(metric: Metric, changes: pd.DataFrame, run: Tables) -> pd.DataFrame:
@@ -130,13 +126,12 @@ def _table_part(metric: Metric, changes: pd.DataFrame, run: Tables) -> pd.DataFr
     is_compared = batches != NOT_COMPARED
     length_ns = np.array([interval.end_ns - interval.begin_ns for interval in run.intervals])
     entry_ns = (size * length_ns + area_ns)[:, is_compared]
-    sums = np.zeros((1 + len(place), BATCHES), np.int64)
-    np.add.at(sums.T[:, 1:], batches[is_compared], entry_ns.T)
+    used, number = np.unique(batches[is_compared], return_inverse=True)
+    sums = np.zeros((1 + len(place), len(used)), np.int64)
+    np.add.at(sums.T[:, 1:], number, entry_ns.T)
     sums[0] = sums[1:].sum(axis=0)
-    first = np.repeat(np.array(["", *run.brokers], object), BATCHES)
-    cells = pd.DataFrame(
-        {"first": first, "batch": np.tile(np.arange(BATCHES), len(sums)), "x": sums.ravel() / NS_PER_S}
-    )
+    first = np.repeat(np.array(["", *run.brokers], object), len(used))
+    cells = pd.DataFrame({"first": first, "batch": np.tile(used, len(sums)), "x": sums.ravel() / NS_PER_S})
     return cells.assign(run=run.run, point=run.point, metric=metric.name, second="", copy=-1, n=run.batch_s)[CELL]
 
 

@@ -21,6 +21,7 @@ def _cells(facts: "Facts") -> "pd.DataFrame":
             run.scenario.tree.names,
             facts.intervals[run.number],
             [life for life in facts.restarts if life.run == run.number],
+            facts.batch_s[run.number],
         )
         for run in facts.frames.finished.runs
     ]

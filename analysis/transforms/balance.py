@@ -13,6 +13,7 @@ from brokerbed.analysis.transforms.links import has_flag, is_link
 from brokerbed.log.record import DUPLICATE, REPLAY, WAITED
 
 ROUTED = ("queued", "sent", "dropped")
+ALL_ROWS = Window.unboundedPreceding, Window.unboundedFollowing
 
 
 def movements(events: DataFrame, lives: DataFrame | None) -> DataFrame:
@@ -92,7 +93,7 @@ def episodes(moved: DataFrame) -> DataFrame:
     counted = keyed.withColumns(
         {
             "came": F.sum(F.col("is_in").cast("long")).over(at_place),
-            "came_in_all": F.sum(F.col("is_in").cast("long")).over(Window.partitionBy("place")),
+            "came_in_all": F.sum(F.col("is_in").cast("long")).over(at_place.rowsBetween(*ALL_ROWS)),
         }
     ).where((F.col("change") != 0) | F.col("is_routed") | F.col("is_link"))
     begins = (F.col("change") > 0) & (F.col("entries") == F.col("change"))

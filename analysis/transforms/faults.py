@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from brokerbed.analysis.transforms.delays import COPY_IN_TOPIC
+from brokerbed.analysis.transforms.delays import copy_of
 from brokerbed.analysis.transforms.links import has_flag, is_link
 from brokerbed.analysis.transforms.passages import MESSAGE
 from brokerbed.log.record import WAITED
@@ -70,7 +70,7 @@ def _broker_stays(passed: DataFrame, events: DataFrame) -> DataFrame:
         .agg(
             F.min("time_ns").alias("begun_ns"),
             F.max(F.when(event.isin("served", "sent"), F.col("time_ns"))).alias("ended_ns"),
-            F.max("topic").alias("topic"),
+            F.max(copy_of(F.col("topic"))).alias("copy"),
         )
     )
     published = passed.where(F.col("client") == F.col("origin")).select(
@@ -85,7 +85,7 @@ def _broker_stays(passed: DataFrame, events: DataFrame) -> DataFrame:
     first_ns = F.min("begun_ns").over(Window.partitionBy(*MESSAGE))
     return stays.join(identified, list(MESSAGE), "left").select(
         "run",
-        F.concat_ws(" ", "broker", "client", F.regexp_extract("topic", COPY_IN_TOPIC, 1)).alias("queue"),
+        F.concat_ws(" ", "broker", "client", F.col("copy").cast("string")).alias("queue"),
         "publisher",
         "client",
         F.coalesce("published_ns", first_ns).alias("published_ns"),
