@@ -75,6 +75,7 @@ def _judged(facts: Facts) -> Iterator[DataFrame]:
     moved = balance.movements(events, facts.lives)
     final = entries.final_entries(moved)
     yield checks.tables(entries.wrong_entries(final, frames.ancestors, frames.sends_each))
+    yield checks.delivered_in_order(balance.deliveries(moved))
     spread = moved if frames.wildcards is None else balance.with_wildcards(moved, frames.wildcards)
     yield checks.routed(balance.episodes(balance.to_subscribers(spread, frames.always)))
 

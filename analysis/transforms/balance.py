@@ -13,6 +13,7 @@ from brokerbed.analysis.transforms.links import has_flag, is_link
 from brokerbed.log.record import DUPLICATE, REPLAY, WAITED
 
 ROUTED = ("queued", "sent", "dropped")
+NAMES = ("run", "broker", "topic", "client", "is_link")
 ALL_ROWS = Window.unboundedPreceding, Window.unboundedFollowing
 
 
@@ -76,49 +77,82 @@ def to_subscribers(moved: DataFrame, always: DataFrame) -> DataFrame:
 def episodes(moved: DataFrame) -> DataFrame:
     """One row per period in which a client was subscribed to a topic: how many messages came and were routed to it.
 
-    Messages that were routed outside of any episode have `is_on` false. `late` counts messages that were routed after
-    one that had entered the tree later, at the same broker and with the same quality of service.
+    Messages that were routed outside of any episode have `is_on` false.
     """
-    place = F.xxhash64("run", "broker", "life", "topic")  # numbers sort faster than names
-    keys = {
-        "place": place,
-        "who": F.xxhash64("client"),
-        "source": F.xxhash64("origin", "qos"),
-        "is_link": is_link(F.col("client")),
-    }
-    keyed = moved.withColumns(keys).drop("life", "is_last_life", "origin", "qos").repartition("place")
-    at_place = Window.partitionBy("place").orderBy("position", F.col("change").desc())
-    of_client = Window.partitionBy("place", "who").orderBy("position", F.col("change").desc())
-    in_order = Window.partitionBy("place", "who", "source", "is_routed").orderBy("position")
-    counted = keyed.withColumns(
-        {
-            "came": F.sum(F.col("is_in").cast("long")).over(at_place),
-            "came_in_all": F.sum(F.col("is_in").cast("long")).over(at_place.rowsBetween(*ALL_ROWS)),
-        }
-    ).where((F.col("change") != 0) | F.col("is_routed") | F.col("is_link"))
+    of_client = Window.partitionBy("place", "who").orderBy("stretch", F.col("is_change").desc())
     begins = (F.col("change") > 0) & (F.col("entries") == F.col("change"))
     ends = (F.col("change") < 0) & (F.col("entries") == 0)
     numbered = (
-        counted.withColumn("entries", F.sum("change").over(of_client))
+        _stretches(moved)
+        .withColumn("entries", F.sum("change").over(of_client))
         .withColumns({"begins": begins, "ends": ends})
         .withColumn("episode", F.sum(F.col("begins").cast("int")).over(of_client))
-        .withColumn("is_late", F.col("is_routed") & (F.lag("sequence").over(in_order) > F.col("sequence")))
         .withColumn("is_on", (F.col("entries") > 0) | F.col("ends"))
     )
+    first_ns = F.when(F.col("begins") | (F.col("routed") > 0), F.col("time_ns"))
     return (
         numbered.groupBy("place", "who", "episode", "is_on")
         .agg(
-            *(F.first(name).alias(name) for name in ("run", "broker", "topic", "client", "is_link")),
-            _count(F.col("is_routed")).alias("routed"),
-            _count(F.col("is_in")).alias("own"),
+            *(F.first(name).alias(name) for name in NAMES),
+            F.sum("routed").alias("routed"),
+            F.sum("own").alias("own"),
             F.min(F.when(F.col("begins"), F.col("came"))).alias("came_before"),
             F.coalesce(F.max(F.when(F.col("ends"), F.col("came"))), F.max("came_in_all")).alias("came_by_end"),
-            F.min(F.when(F.col("is_routed") | F.col("begins"), F.col("time_ns"))).alias("time_ns"),
-            _count(F.coalesce("is_late", F.lit(False))).alias("late"),
-            F.min(F.when(F.col("is_late"), F.col("sequence"))).alias("late_sequence"),
+            F.min(first_ns).alias("time_ns"),
         )
         .withColumn("expected", F.when(F.col("is_on"), F.col("came_by_end") - F.col("came_before") - F.col("own")))
         .drop("place", "who", "came_before", "came_by_end", "own")
+    )
+
+
+def _stretches(moved: DataFrame) -> DataFrame:
+    """Changes one by one, and between two changes of any subscription to a topic at a broker the numbers of messages
+    that were routed to each client, or came from it.
+
+    Episodes follow from these few rows. Each further sort of all messages would cost as much as everything else.
+    """
+    place = F.xxhash64("run", "broker", "life", "topic")  # numbers sort faster than names
+    is_change = F.col("change") != 0
+    keys = {
+        "place": place,
+        "who": F.xxhash64("client"),
+        "is_link": is_link(F.col("client")),
+        "is_change": is_change,
+    }
+    keyed = moved.withColumns(keys).drop("life", "is_last_life", "origin", "qos", "sequence").repartition("place")
+    at_place = Window.partitionBy("place").orderBy("position")
+    until_now, came = at_place.rowsBetween(Window.unboundedPreceding, Window.currentRow), F.col("is_in").cast("long")
+    return (
+        keyed.withColumns(
+            {
+                "came": F.sum(came).over(until_now),
+                "stretch": F.sum(F.col("is_change").cast("int")).over(until_now),
+                "came_in_all": F.sum(came).over(at_place.rowsBetween(*ALL_ROWS)),
+            }
+        )
+        .where(F.col("is_change") | F.col("is_routed") | F.col("is_link"))
+        .groupBy("place", "who", "stretch", "is_change")
+        .agg(
+            *(F.first(name).alias(name) for name in NAMES),
+            F.sum("change").alias("change"),
+            _count(F.col("is_routed")).alias("routed"),
+            _count(F.col("is_in")).alias("own"),
+            F.max("came").alias("came"),
+            F.max("came_in_all").alias("came_in_all"),
+            F.min(F.when(F.col("is_routed") | F.col("is_change"), F.col("time_ns"))).alias("time_ns"),
+        )
+    )
+
+
+def deliveries(moved: DataFrame) -> DataFrame:
+    """The messages that brokers routed to clients; `is_late` if one of the same topic, quality of service and broker at
+    which it entered the tree was routed before, although it had entered later."""
+    stream = F.xxhash64("run", "broker", "life", "topic", "client", "origin", "qos")
+    in_order = Window.partitionBy("stream").orderBy("position")
+    is_late = F.coalesce(F.lag("sequence").over(in_order) > F.col("sequence"), F.lit(False))
+    to_clients = moved.where(F.col("is_routed") & ~is_link(F.col("client"))).withColumn("stream", stream)
+    return to_clients.withColumn("is_late", is_late).select(
+        "run", "broker", "client", "topic", "sequence", "time_ns", "is_late"
     )
 
 
