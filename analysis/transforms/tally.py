@@ -130,7 +130,7 @@ def _rows() -> list[Column]:
 def _row(
     condition: Column, what: Column, name: Column, time: Column, count: Column, left_ns: Column | None = None
 ) -> Column:
-    left = F.lit(None) if left_ns is None else left_ns
+    left = F.lit(0) if left_ns is None else left_ns  # pandas would turn integers into fractions if some were null
     row = F.struct(
         what.alias("what"),
         name.alias("name"),
