@@ -97,7 +97,7 @@ def _delays(folder: Path, edges: np.ndarray) -> Means:
     both["batch"] = _batch_of(both["ended_ns"], edges)
     both["delay_s"] = (both["ended_ns"] - both["begun_ns"]) / NS_PER_S
     compared = both[both["batch"].between(0, BATCHES - 1)]
-    means = compared.groupby("batch")["delay_s"].mean().reindex(range(BATCHES))
+    means = compared.groupby("batch")["delay_s"].mean().reindex(range(BATCHES), fill_value=0.0)
     return {"delay.end_to_end": [compared["delay_s"].mean(), *means]}
 
 
