@@ -137,7 +137,7 @@ class Server:
     def _write(self) -> None:
         broker = self.broker
         dirty, broker.dirty = broker.dirty, []
-        for connection in dirty:
+        for connection in reversed(dirty):  # receivers of a message before its publisher, who has less to wait for
             # Detach the output before writing it, because write may call back into the protocol.
             output, connection.output = connection.output, []
             connection.is_dirty = False
