@@ -187,7 +187,7 @@ def _sent(broker: "Broker", session: Session, form: int, sent: SentRun) -> bytes
 def _share(broker: "Broker", group: SharedGroup, run: Batch, publisher: Session, now_ns: int) -> None:
     """Divide a run among the members of a shared group, in turn."""
     count = run.count
-    size = max(1, count // len(group.members))
+    size = group.part_size(count, now_ns)
     for start in range(0, count, size):
         member = group.next_member()
         identifiers = (member.identifier,) if member.identifier else ()

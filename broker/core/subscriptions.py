@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ROUTES_MAX = 100_000  # cached topics; beyond that the cache is cleared
 RECEIVERS_MAX = 1_000_000  # cached receivers of all topics together, some 100 MB; beyond that the cache is cleared
 SHARE = "$share/"
+PERIOD_NS = 1_000_000  # messages to a shared group that come within this time are divided evenly among its members
 
 
 class Subscription:
@@ -87,16 +88,30 @@ class Target:
 class SharedGroup:
     """The members of one $share group and filter, which get messages in turn."""
 
-    __slots__ = ("_in_order", "members", "turn")
+    __slots__ = ("_in_order", "_period_ns", "_runs", "_runs_before", "members", "turn")
 
     def __init__(self) -> None:
         self.members: dict[Session, Subscription] = {}
         self.turn = 0
+        self._period_ns = 0  # when the present period began
+        self._runs = self._runs_before = 0  # how many runs came in this period and in the one before
         self._in_order: list[Subscription] = []  # the members as a list; emptied by changes and rebuilt when needed
 
     def changed(self) -> None:
         """A member has joined or left."""
         self._in_order = []
+
+    def part_size(self, count: int, now_ns: int) -> int:
+        """How many messages of a run one member gets before it is the next one's turn.
+
+        A run that comes alone is divided evenly. If several come within PERIOD_NS, larger parts are as fair and cheaper.
+        """
+        age_ns = now_ns - self._period_ns
+        if age_ns >= PERIOD_NS:
+            self._runs_before = self._runs if age_ns < 2 * PERIOD_NS else 0
+            self._period_ns, self._runs = now_ns, 0
+        self._runs += 1
+        return max(1, count * max(1, self._runs_before) // len(self.members))
 
     def next_member(self) -> Subscription:
         """The next member in turn that is connected; if none is, the next in turn."""
