@@ -104,7 +104,7 @@ class SharedGroup:
     def part_size(self, count: int, now_ns: int) -> int:
         """How many messages of a run one member gets before it is the next one's turn.
 
-        A run that comes alone is divided evenly. If several come within PERIOD_NS, larger parts are as fair and cheaper.
+        A run that comes alone is divided evenly. If several come within PERIOD_NS, larger parts are fair, too.
         """
         age_ns = now_ns - self._period_ns
         if age_ns >= PERIOD_NS:
