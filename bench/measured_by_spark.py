@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 from pyspark import SparkContext
-from pyspark.sql import functions as F
 
 from bench.measurement import Means, Measurement, cpu_s, peak_bytes
 from brokerbed.analysis.jobs.analyse import _analysis
@@ -43,9 +42,9 @@ def _measures(facts: Facts) -> Means:
     """Computes every row with its interval; returns the headline rows and their batches."""
     measured_cells = cells(facts)
     estimates = measure(facts, measured_cells)
-    headline = measured_cells.where((F.col("first") == "") | (F.col("metric") == DELAY))
-    sums = headline.groupBy("metric", "batch").agg((F.sum("x") / F.sum("n")).alias("mean"))
-    batches = {(metric, batch): mean for metric, batch, mean in sums.collect()}
+    headline = measured_cells[(measured_cells["first"] == "") | (measured_cells["metric"] == DELAY)]
+    sums = headline.groupby(["metric", "batch"])[["x", "n"]].sum()
+    batches = (sums["x"] / sums["n"]).to_dict()
     return {
         metric: [estimate.value, *(batches.get((metric, number), 0.0) for number in range(BATCHES))]
         for (_, metric, labels), estimate in estimates.items()

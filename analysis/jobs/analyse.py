@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from brokerbed.analysis import series
 from brokerbed.analysis.assumptions import Assumption
 from brokerbed.analysis.faults import Fault
+from brokerbed.analysis.invariants import Invariant
 from brokerbed.analysis.jobs.audit import audit
 from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.jobs.frames import Frames
-from brokerbed.analysis.jobs.judge import Invariant, judge
+from brokerbed.analysis.jobs.judge import judge
 from brokerbed.analysis.jobs.measure import Key, cells, measure
 from brokerbed.analysis.jobs.series import gather
 from brokerbed.analysis.jobs.session import Progress, session, with_tasks
@@ -155,22 +157,20 @@ def _within(progress: Progress, begin: float, end: float) -> Progress:
 def _analysis(facts: Facts, progress: Progress) -> Analysis:
     finished = facts.frames.finished
     progress(0.0, "reading the log")
-    _ = facts.lives, facts.passed  # computed before several threads need them
     with ThreadPoolExecutor(3) as pool:  # one job on a small log keeps no core busy
         judging = pool.submit(judge, facts)
-        measured_cells = cells(facts)
-        auditing = pool.submit(audit, facts, measured_cells)
-        measuring = pool.submit(measure, facts, measured_cells)
+        measuring = pool.submit(_measurements, facts)
         gathering = pool.submit(gather, facts)
         steps: dict[Future[Any], str] = {
-            judging: "invariants", auditing: "assumptions", measuring: "measurements", gathering: "time series",
+            judging: "invariants", measuring: "measurements", gathering: "time series",
         }  # fmt: skip
         left = list(steps.values())
         progress(0.0, ", ".join(left))
         for job in as_completed(steps):
             left.remove(steps[job])
             progress(1 - len(left) / len(steps), ", ".join(left))
-    invariants, assumptions, measured = judging.result(), auditing.result(), measuring.result()
+    invariants, (measured_cells, measured), gathered = judging.result(), measuring.result(), gathering.result()
+    assumptions = audit(facts, measured_cells, gathered.on_periods)
     points = []
     for number in sorted({run.point for run in finished.runs}):
         runs = tuple(finished.of_point(number))
@@ -184,7 +184,12 @@ def _analysis(facts: Facts, progress: Progress) -> Analysis:
         faults = tuple(fault for fault in facts.faults if fault.run in numbers)
         point = Point(runs, prediction, rows, tuple(invariants[number]), tuple(assumptions[number]), faults, seconds)
         points.append(point)
-    return Analysis(finished, tuple(points), tuple(gathering.result()))
+    return Analysis(finished, tuple(points), tuple(gathered.samples))
+
+
+def _measurements(facts: Facts) -> tuple[pd.DataFrame, dict[Key, Measured]]:
+    measured_cells = cells(facts)
+    return measured_cells, measure(facts, measured_cells)
 
 
 def _measured(measured: dict[Key, Measured], point: int, row: Row, seconds: float) -> Measured | None:

@@ -1,13 +1,11 @@
 """The audit: tests of the models' assumptions on the runs themselves."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import reduce
 
 import numpy as np
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pandas as pd
 
 from brokerbed.analysis.assumptions import (
     Assumption,
@@ -22,31 +20,37 @@ from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.jobs.frames import BINS, bin_ns_of
 from brokerbed.analysis.metrics.registry import metrics
 from brokerbed.analysis.runs import Run
-from brokerbed.analysis.transforms import arrivals
+from brokerbed.analysis.tallies import MESSAGES, PUBLICATIONS, SUBSCRIPTIONS
+from brokerbed.analysis.transforms.connections import QUANTILES
 from brokerbed.analysis.windows import BATCHES, NOT_COMPARED, Interval
 from brokerbed.metrics import TOTAL, Metric, Statistic
 from brokerbed.scenario import Scenario
 from brokerbed.scenario.units import NS_PER_S
 
 POISSON = {
-    arrivals.PUBLICATIONS: "publications are Poisson",
-    arrivals.SUBSCRIPTIONS: "subscriptions arrive as a Poisson process",
-    arrivals.MESSAGES: "messages of peers are Poisson",
+    PUBLICATIONS: "publications are Poisson",
+    SUBSCRIPTIONS: "subscriptions arrive as a Poisson process",
+    MESSAGES: "messages of peers are Poisson",
 }
-Counts = dict[tuple[int, str], dict[str, dict[int, int]]]  # by run and kind: place -> bin -> count
+Bins = dict[str, dict[int, int]]  # place -> bin -> count
+Counts = dict[tuple[int, str], Bins]  # by run and kind
+Tenths = Mapping[int, Bins]  # by run: ON periods of each peer in equally likely bins
 
 
-def audit(facts: Facts, cells: DataFrame) -> dict[int, list[Assumption]]:
+def audit(facts: Facts, cells: pd.DataFrame, on_periods: Tenths) -> dict[int, list[Assumption]]:
     """Tests the assumptions of each point on all of its runs; if there are several, `at` contains the seed."""
     frames = facts.frames
     bins = {run.number: _whole_bins(facts.intervals[run.number], bin_ns_of(run)) for run in frames.finished.runs}
-    table = frames.table([(run, bin_) for run, run_bins in bins.items() for bin_ in run_bins], "run int, bin bigint")
-    rows = arrivals.arrivals(frames.logged, frames.peers, table).unionByName(
-        arrivals.on_periods(frames.events, frames.peers, facts.times)
-    )
-    counts: Counts = defaultdict(lambda: defaultdict(dict))
-    for run, kind, at, bin_, count in rows.collect():
-        counts[run, kind][at][bin_] = count
+    counts: Counts = {}
+    for kind in POISSON:
+        by_run = facts.tally.by_time(kind)
+        for run in frames.finished.runs:
+            is_whole = set(bins[run.number])
+            counts[run.number, kind] = {
+                at: whole
+                for at, by_bin in by_run[run.number].items()
+                if (whole := {bin_: count for bin_, count in by_bin.items() if bin_ in is_whole})
+            }
     batches = batch_values(cells)
     runs_of_point: dict[int, list[Run]] = defaultdict(list)
     for run in frames.finished.runs:
@@ -56,21 +60,20 @@ def audit(facts: Facts, cells: DataFrame) -> dict[int, list[Assumption]]:
         of_runs = []
         for run in runs:
             seed = "" if len(runs) == 1 else f" (seed {run.scenario.seed})"
-            of_run = _of_run(run, counts, bins[run.number], batches.get(run.number, {}))
+            of_run = _of_run(run, counts, bins[run.number], on_periods[run.number], batches.get(run.number, {}))
             of_runs += [replace(assumption, at=assumption.at + seed) for assumption in of_run]
         assumptions[point] = judged_together(of_runs)
     return assumptions
 
 
-def _of_run(run: Run, counts: Counts, bins: list[int], batches: dict[str, list[float]]) -> list[Assumption]:
+def _of_run(
+    run: Run, counts: Counts, bins: list[int], on_periods: Bins, batches: dict[str, list[float]]
+) -> list[Assumption]:
     assumptions = []
     for kind, name in POISSON.items():
         bin_counts = {at: list(by_bin.values()) for at, by_bin in counts[run.number, kind].items()}
         assumptions += are_poisson(name, bin_counts, len(bins))
-    tenths = {
-        at: [by_bin.get(place, 0) for place in range(arrivals.QUANTILES)]
-        for at, by_bin in counts[run.number, arrivals.ON_PERIODS].items()
-    }
+    tenths = {at: [by_bin.get(place, 0) for place in range(QUANTILES)] for at, by_bin in on_periods.items()}
     assumptions += are_exponential("ON periods are exponential", tenths)
     assumptions += is_stationary("stationary", batches)
     assumptions += keep_rates(
@@ -83,12 +86,12 @@ def _of_run(run: Run, counts: Counts, bins: list[int], batches: dict[str, list[f
 def _rates(run: Run, counts: Counts, seconds: float) -> list[tuple[str, int, float]]:
     """Places with the number of messages that were generated there, and the expected number."""
     scenario = run.scenario
-    published = {at: sum(by_bin.values()) for at, by_bin in counts[run.number, arrivals.PUBLICATIONS].items()}
+    published = {at: sum(by_bin.values()) for at, by_bin in counts[run.number, PUBLICATIONS].items()}
     rates = [
         (name, published.get(name, 0), rate * seconds)
         for name, rate in zip(scenario.tree.names, _publication_rates(scenario), strict=True)
     ]
-    of_peers = counts[run.number, arrivals.MESSAGES]
+    of_peers = counts[run.number, MESSAGES]
     for peer in scenario.publishers:
         ids = [scenario.copy_of(peer, copy).id for copy in range(scenario.copies)]
         total = sum(sum(of_peers.get(peer_id, {}).values()) for peer_id in ids)
@@ -115,7 +118,7 @@ def _whole_bins(intervals: list[Interval], bin_ns: int) -> list[int]:
     return [bin_ for bin_, covered_ns in sorted(full.items()) if covered_ns == bin_ns]
 
 
-def batch_values(cells: DataFrame) -> dict[int, dict[str, list[float]]]:
+def batch_values(cells: pd.DataFrame) -> dict[int, dict[str, list[float]]]:
     """The values of successive batches, by run and headline row, merged until neighbours are uncorrelated.
 
     In a batch without messages a rate is 0, but there is no delay, so such batches are left out of rows of delays.
@@ -126,13 +129,9 @@ def batch_values(cells: DataFrame) -> dict[int, dict[str, list[float]]]:
         for name, metric in metrics().items()
         if metric.headline is not None and metric.statistic is not Statistic.SHARE
     }
-    sums = (
-        cells.where(_is_headline(tested.values()))
-        .groupBy("run", "metric", "first", "second", "batch")
-        .agg(F.sum("x").alias("x"), F.sum("n").alias("n"))
-    )
     sums_by_row: dict[tuple[int, str], Numbers] = defaultdict(lambda: np.zeros((2, BATCHES)))
-    for run, metric, first, second, batch, x, n in sums.collect():
+    sums = cells[_is_headline(cells, tested)].groupby(["run", "metric", "first", "second", "batch"])[["x", "n"]].sum()
+    for (run, metric, first, second, batch), x, n in zip(sums.index, sums["x"], sums["n"], strict=True):
         batch_sums = sums_by_row[run, " ".join((metric, *filter(None, (first, second))))]
         batch_sums[:, batch] = x, n
         if tested[metric].statistic.is_over_time:
@@ -143,8 +142,8 @@ def batch_values(cells: DataFrame) -> dict[int, dict[str, list[float]]]:
     return dict(values)
 
 
-def _is_headline(metrics_: Iterable[Metric]) -> Column:
+def _is_headline(cells: pd.DataFrame, tested: Mapping[str, Metric]) -> "pd.Series[bool]":
     """Whether a cell belongs to a headline row of one of these metrics; the number of its labels decides."""
-    labels = (F.col("first") != "").cast("int") + (F.col("second") != "").cast("int")
-    parts = [(F.col("metric") == metric.name) & (labels == len(metric.headline or TOTAL)) for metric in metrics_]
-    return reduce(Column.__or__, parts)
+    labels = (cells["first"] != "").astype(int) + (cells["second"] != "").astype(int)
+    wanted = cells["metric"].map({name: len(metric.headline or TOTAL) for name, metric in tested.items()})
+    return labels == wanted

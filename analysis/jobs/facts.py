@@ -1,23 +1,31 @@
 """Intermediate results about the runs of a directory that several measurements and checks share."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from brokerbed.analysis.faults import RESYNC_NS, Fault, Life, Mark, faults_of, restarts_of
+from brokerbed.analysis.faults import FOREVER_NS, RESYNC_NS, Fault, Life, Mark, faults_of, restarts_of
 from brokerbed.analysis.jobs.frames import Frames
+from brokerbed.analysis.jobs.once import once
+from brokerbed.analysis.marks import marks_of
+from brokerbed.analysis.tallies import Tally
 from brokerbed.analysis.transforms import fates
-from brokerbed.analysis.transforms.faults import aftermath, marks
+from brokerbed.analysis.transforms.connections import connections
+from brokerbed.analysis.transforms.faults import aftermath
 from brokerbed.analysis.transforms.passages import passages
-from brokerbed.analysis.windows import Interval, intervals
+from brokerbed.analysis.transforms.tally import tally
+from brokerbed.analysis.windows import BATCHES, Interval, compared_ns, intervals
 from brokerbed.scenario import Scenario
+from brokerbed.scenario.units import NS_PER_S
+
+FEW_MISSING = 100_000  # as many can be sent to every worker, which spares sorting the log to find their traces
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Intermediate results that several measurements and checks share; each is computed once."""
+    """Intermediate results that several measurements and checks share; each is computed once, in the thread that
+    needs it first."""
 
     frames: Frames
 
@@ -25,40 +33,46 @@ class Facts:
     def scenarios(self) -> list[Scenario]:
         return [run.scenario for run in self.frames.finished.runs]
 
-    @cached_property
+    @once
     def passed(self) -> DataFrame:
         """One row per message and client, from the clients' logs."""
         return passages(self.frames.clients).persist()
 
-    @cached_property
+    @once
+    def connected(self) -> DataFrame:
+        """When peers connected and disconnected."""
+        return connections(self.frames.events, self.frames.peers).persist()
+
+    @once
     def due(self) -> DataFrame:
         return fates.due(self.passed, self.frames.audiences)
 
-    @cached_property
+    @once
     def fates(self) -> DataFrame | None:
         """What became of the messages that did not arrive; None if all did."""
         missing = self.due.where(~F.col("is_there")).drop("is_there").persist()
-        if missing.isEmpty():
+        count = missing.count()
+        if not count:
             return None
-        return fates.fates(missing, self.frames.events, self.frames.hops).persist()
+        return fates.fates(missing, self.frames.events, self.frames.hops, is_few=count <= FEW_MISSING).persist()
 
-    @cached_property
+    @once
     def waiting(self) -> DataFrame:
         """The messages that were still waiting at the end of a run."""
         if self.fates is None:
             return self.frames.table([], "run int, publisher string, subscriber string, number bigint")
         return self.fates.where(F.col("fate") == fates.WAITING).select(*fates.PAIR)
 
-    @cached_property
+    @once
     def marks(self) -> list[Mark]:
         """The rows about faults and restarts. Faults may come from the live page, not only from the scenario."""
-        return [Mark(*row) for row in marks(self.frames.logged).collect()]
+        return marks_of(self.frames.finished.runs)
 
-    @cached_property
+    @once
     def struck(self) -> list[Fault]:
         return faults_of(self.marks)
 
-    @cached_property
+    @once
     def faults(self) -> list[Fault]:
         """All faults, with the end of their effects."""
         faults = self.struck
@@ -68,20 +82,25 @@ class Facts:
         rows = [(fault.run, fault.number, fault.struck_ns, confirmed_ns + RESYNC_NS) for fault, confirmed_ns in healed]
         frames = self.frames
         table = frames.table(rows, "run int, fault bigint, struck_ns bigint, confirmed_ns bigint")
-        ends = aftermath(self.passed, frames.events, frames.peers, frames.inputs, table)
+        ends = aftermath(self.passed, frames.events, self.connected, table)
         lasted = {(run, fault): through_ns for run, fault, through_ns in ends.collect()}
         return [replace(fault, through_ns=lasted.get((fault.run, fault.number))) for fault in faults]
 
-    @cached_property
+    @once
     def restarts(self) -> list[Life]:
         return restarts_of(self.marks)
 
-    @cached_property
-    def lives(self) -> DataFrame:
-        ddl = "run int, broker string, life int, restarted_ns bigint, from_position bigint, to_position bigint"
-        return self.frames.table(self.restarts, ddl)
+    @once
+    def lives(self) -> DataFrame | None:
+        """All lives of the brokers that were restarted, by the positions in their logs; None if none was."""
+        if not self.restarts:
+            return None
+        rows = [(life.run, life.broker, life.life, life.from_position, life.to_position) for life in self.restarts]
+        rows += [(life.run, life.broker, 1, 0, life.from_position) for life in self.restarts if life.life == 2]
+        ddl = "run int, broker string, life int, from_position bigint, to_position bigint, is_last boolean"
+        return self.frames.table([(*row, row[-1] == FOREVER_NS) for row in rows], ddl)
 
-    @cached_property
+    @once
     def intervals(self) -> dict[int, list[Interval]]:
         """The intervals of time of each run, with the batches of compared time."""
         return {
@@ -93,6 +112,22 @@ class Facts:
             for run in self.frames.finished.runs
         }
 
-    @cached_property
+    @property
+    def points(self) -> dict[int, int]:
+        """The point of each run."""
+        return {run.number: run.point for run in self.frames.finished.runs}
+
+    @property
+    def batch_s(self) -> dict[int, float]:
+        """The length of a batch of each run."""
+        return {run: compared_ns(pieces) / NS_PER_S / BATCHES for run, pieces in self.intervals.items()}
+
+    @once
     def times(self) -> DataFrame:
         return self.frames.intervals(self.intervals)
+
+    @once
+    def tally(self) -> Tally:
+        """The counts from which rates, tables, arrivals, series and the balance of links follow."""
+        counted = tally(self.frames.logged, self.frames.peers, self.times)
+        return Tally(counted.toArrow().to_pandas())

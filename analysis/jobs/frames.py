@@ -32,7 +32,7 @@ class Frames:
 
     @cached_property
     def logged(self) -> DataFrame:
-        """Every row of every log, with its run and its broker."""
+        """Every row of every log, with its run, its broker, and what of its run the transforms need."""
         return self._in_few if len(self.finished.runs) <= FEW_RUNS else self._in_many
 
     @cached_property
@@ -42,7 +42,12 @@ class Frames:
         for run in self.finished.runs:
             log = f"file:{_escaped(str((run.folder / 'log').resolve()))}"
             rows = self.spark.read.schema(f"{_STORED_DDL}, broker string").parquet(log)
-            parts.append(rows.withColumns({"run": F.lit(run.number), "bin_ns": F.lit(bin_ns_of(run)).cast("long")}))
+            numbered = {
+                "run": F.lit(run.number),
+                "bin_ns": F.lit(bin_ns_of(run)).cast("long"),
+                "input": F.lit(input_of(run)),
+            }
+            parts.append(rows.withColumns(numbered))
         return reduce(DataFrame.unionByName, parts)
 
     @cached_property
@@ -51,7 +56,7 @@ class Frames:
         folders = [f"file:{_escaped(str((run.folder / 'log').resolve()))}" for run in self.finished.runs]
         rows = self.spark.read.schema(_STORED_DDL).option("recursiveFileLookup", "true").parquet(*folders)
         run_of_file = {
-            part.file.resolve(): (run.number, part.broker, bin_ns_of(run))
+            part.file.resolve(): (run.number, part.broker, bin_ns_of(run), input_of(run))
             for run in self.finished.runs
             for part in run.parts
         }
@@ -59,7 +64,7 @@ class Frames:
         for uri in rows.inputFiles():
             path = uri.removeprefix("file://")
             files.append((f"file:{path}", *run_of_file[Path(unquote(path))]))
-        table = self.table(files, "file_path string, run int, broker string, bin_ns bigint")
+        table = self.table(files, "file_path string, run int, broker string, bin_ns bigint, input string")
         return rows.select("*", "_metadata.file_path").join(F.broadcast(table), "file_path").drop("file_path")
 
     @cached_property
@@ -93,11 +98,6 @@ class Frames:
             rows,
             "run int, point int, bin bigint, interval int, begin_ns bigint, end_ns bigint, batch int, seconds double",
         )
-
-    @cached_property
-    def brokers(self) -> DataFrame:
-        rows = [(run.number, name) for run in self.finished.runs for name in run.scenario.tree.names]
-        return self.table(rows, "run int, broker string")
 
     @cached_property
     def peers(self) -> DataFrame:
@@ -157,16 +157,7 @@ class Frames:
         return self.table(rows, "run int, client string, stage string, at string")
 
     @cached_property
-    def inputs(self) -> DataFrame:
-        """The event at which a broker routes a message."""
-        rows = [
-            (run.number, "received" if run.scenario.service.broker_in is None else "served")
-            for run in self.finished.runs
-        ]
-        return self.table(rows, "run int, input string")
-
-    @cached_property
-    def always(self) -> DataFrame:
+    def always_links(self) -> list[tuple[int, str, str]]:
         """The links to which a broker sends everything: to its parent, and without stored entries to its children."""
         rows = []
         for run in self.finished.runs:
@@ -174,7 +165,11 @@ class Frames:
                 rows.append((run.number, child, f"{child}>{parent}"))
                 if not run.scenario.algorithm.stores_entries:
                     rows.append((run.number, parent, f"{parent}>{child}"))
-        return self.table(rows, "run int, broker string, client string")
+        return rows
+
+    @cached_property
+    def always(self) -> DataFrame:
+        return self.table(self.always_links, "run int, broker string, client string")
 
     @cached_property
     def ancestors(self) -> DataFrame:
@@ -189,11 +184,10 @@ class Frames:
                     child = parent
         return self.table(rows, "run int, below string, broker string, client string")
 
-    @cached_property
-    def sends_each(self) -> DataFrame:
-        """Whether several subscribers with equal filters have an entry each."""
-        rows = [(run.number, run.scenario.algorithm.sends_each_subscription) for run in self.finished.runs]
-        return self.table(rows, "run int, sends_each boolean")
+    @property
+    def sends_each(self) -> list[int]:
+        """The runs in which several subscribers with equal filters have an entry each."""
+        return [run.number for run in self.finished.runs if run.scenario.algorithm.sends_each_subscription]
 
     @cached_property
     def wildcards(self) -> DataFrame | None:
@@ -225,6 +219,11 @@ _ARROW = {
     "array<string>": pa.list_(pa.string()),
     "boolean": pa.bool_(),
 }
+
+
+def input_of(run: Run) -> str:
+    """The event at which a broker routes a message: when it is received, or after the service at the input."""
+    return "received" if run.scenario.service.broker_in is None else "served"
 
 
 def bin_ns_of(run: Run) -> int:

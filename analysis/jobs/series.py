@@ -1,72 +1,85 @@
-"""The job that collects the series that the report draws."""
+"""The job that collects ON periods and the series that the report draws."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.jobs.frames import BINS, bin_ns_of
 from brokerbed.analysis.runs import Run
 from brokerbed.analysis.series import Sample, connected, longer_than
+from brokerbed.analysis.tallies import SERIES
 from brokerbed.analysis.transforms import series
+from brokerbed.analysis.transforms.connections import on_periods
 from brokerbed.analysis.transforms.delays import peer_spans
 from brokerbed.analysis.windows import NOT_COMPARED
 from brokerbed.scenario.sampling import sampled_pairs, sampled_peers, sampled_points
 from brokerbed.scenario.units import NS_PER_S
 
-KINDS = ("published", "notifications", "delivered", "control", "resynchronised", "dropped")
-Rows = dict[tuple[int, str], dict[str, list[Any]]]  # by run and kind, then by name: pairs of key and value
+MOVES, DELAYS, ON_PERIODS = "moves", "delays", "on periods"
+Rows = dict[tuple[int, str], dict[str, list[tuple[int, int]]]]  # by run and kind, then by name: pairs of key and value
 
 
-def gather(facts: Facts) -> list[Sample]:
-    """The series of a sample of points; if there are several seeds, of the first one."""
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    samples: list[Sample]
+    on_periods: dict[int, dict[str, dict[int, int]]]  # of every run, by peer: counts in equally likely bins
+
+
+def gather(facts: Facts) -> Gathered:
+    """The ON periods of all runs, and the series of a sample of points, for the first of several seeds."""
     finished = facts.frames.finished
     runs = [
         runs_of_point[0]
         for point in sampled_points(finished.experiment.points)
         if (runs_of_point := finished.of_point(point))
     ]
-    if not runs:
-        return []
     rows: Rows = defaultdict(lambda: defaultdict(list))
-    for run, what, name, key, value in _rows(facts, runs).collect():
-        rows[run, what][name].append((key, value))
-    return [sample for run in runs for sample in _samples(facts, run, rows)]
+    for number, what, name, key, value in _rows(facts, runs):
+        rows[number, what][name].append((key, value))
+    periods = {
+        run.number: {name: dict(tenths) for name, tenths in rows[run.number, ON_PERIODS].items()}
+        for run in finished.runs
+    }
+    counts = {kind: facts.tally.by_time(what) for kind, what in SERIES.items()}
+    samples: list[Sample] = []
+    for run in runs:
+        samples += _rates(run, {kind: by_run[run.number].get("", {}) for kind, by_run in counts.items()})
+        samples += _samples(facts, run, rows)
+    return Gathered(samples, periods)
 
 
-def _rows(facts: Facts, runs: list[Run]) -> DataFrame:
-    """The rows (run, what, name, key, value) of all series, in one job."""
-    frames, numbers = facts.frames, [run.number for run in runs]
-    is_all = len(numbers) == len(frames.finished.runs)
-    events = frames.events if is_all else frames.events.where(F.col("run").isin(numbers))
-    parts = [
-        series.counts(events, BINS).select("run", F.lit("counts").alias("what"), F.col("kind").alias("name"),
-                                           F.col("bin").alias("key"), F.col("count").alias("value"))
-    ]  # fmt: skip
+def _rows(facts: Facts, runs: list[Run]) -> Iterable[tuple[int, str, str, int, int]]:
+    """The rows (run, what, name, key, value) of all that is gathered, in one job."""
+    frames, parts = facts.frames, []
+    if any(peer.on is not None for run in facts.scenarios for peer in (*run.publishers, *run.subscribers)):
+        periods = on_periods(facts.connected, facts.times)
+        parts.append(_named(periods, ON_PERIODS, F.col("at"), F.col("bin"), F.col("count")))
     if peers := [(run.number, peer) for run in runs for peer in sampled_peers(run.scenario)]:
         is_on = (F.col("event") == "connected").cast("long")
-        moved = series.moves(events, frames.table(peers, "run int, client string"))
-        parts.append(moved.select("run", F.lit("moves").alias("what"), F.col("client").alias("name"),
-                                  F.col("time_ns").alias("key"), is_on.alias("value")))  # fmt: skip
+        moved = series.moves(facts.connected, frames.table(peers, "run int, client string"))
+        parts.append(_named(moved, MOVES, F.col("client"), F.col("time_ns"), is_on))
     if ways := [(run.number, *way) for run in runs for way in sampled_pairs(run.scenario)]:
         table = frames.table(ways, "run int, first string, second string")
         delays = series.delays(peer_spans(facts.passed, frames.peers), facts.times, table)
-        way = F.concat_ws(" -> ", "first", "second").alias("name")
-        bucket = F.col("bucket").cast("long").alias("key")
-        parts.append(delays.select("run", F.lit("delays").alias("what"), way, bucket, F.col("count").alias("value")))
-    return reduce(DataFrame.unionByName, parts)
+        way = F.concat_ws(" -> ", "first", "second")
+        parts.append(_named(delays, DELAYS, way, F.col("bucket").cast("long"), F.col("count")))
+    return reduce(DataFrame.unionByName, parts).collect() if parts else ()
+
+
+def _named(rows: DataFrame, what: str, name: Column, key: Column, value: Column) -> DataFrame:
+    return rows.select("run", F.lit(what).alias("what"), name.alias("name"), key.alias("key"), value.alias("value"))
 
 
 def _samples(facts: Facts, run: Run, rows: Rows) -> Iterator[Sample]:
-    yield from _rates(run, rows[run.number, "counts"])
-    for name, counts in sorted(rows[run.number, "delays"].items()):
+    for name, counts in sorted(rows[run.number, DELAYS].items()):
         for x, y in longer_than(dict(counts), series.PER_DECADE):
             yield Sample(run.point, "delay", name, x, y)
-    yield from _periods(run, rows[run.number, "moves"])
+    yield from _periods(run, rows[run.number, MOVES])
     for fault in facts.faults:
         if fault.run == run.number:
             healed_s = None if fault.healed_ns is None else fault.healed_ns / NS_PER_S
@@ -76,16 +89,16 @@ def _samples(facts: Facts, run: Run, rows: Rows) -> Iterator[Sample]:
             yield Sample(run.point, "left_out", "", piece.begin_ns / NS_PER_S, piece.end_ns / NS_PER_S)
 
 
-def _rates(run: Run, counted: dict[str, list[Any]]) -> Iterator[Sample]:
+def _rates(run: Run, counted: dict[str, dict[int, int]]) -> Iterator[Sample]:
     """An interval without events has the rate 0; kinds of events that never happened are left out."""
     width_s = bin_ns_of(run) / NS_PER_S
-    for kind in KINDS:
-        if counts := dict(counted.get(kind, ())):
+    for kind, by_bin in counted.items():
+        if counts := {bin_: count for bin_, count in by_bin.items() if 0 <= bin_ < BINS}:
             for bin_ in range(BINS):
                 yield Sample(run.point, f"rate.{kind}", "", (bin_ + 0.5) * width_s, counts.get(bin_, 0) / width_s)
 
 
-def _periods(run: Run, moved: dict[str, list[Any]]) -> Iterator[Sample]:
+def _periods(run: Run, moved: dict[str, list[tuple[int, int]]]) -> Iterator[Sample]:
     end_s = run.measured_ns[1] / NS_PER_S
     for name in sampled_peers(run.scenario):
         moves = sorted(moved.get(name, ()))

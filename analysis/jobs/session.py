@@ -25,7 +25,7 @@ from brokerbed.analysis.jobs.cluster import await_executors, check_master, is_lo
 LOCAL = "local[*]"
 DRIVER_MEMORY = "2g"  # of the Java heap; sorts and joins that do not fit spill to disk
 ROWS_PER_PARTITION = 1_000_000
-PARTITIONS_MIN, PARTITIONS_MAX = 4, 2000
+PARTITIONS_MIN, PARTITIONS_MAX = 2, 2000
 TRACEBACK = "Traceback (most recent call last):"
 WORDS_SHOWN = 300  # characters of Spark's error message
 SMALL_ROWS = 15_000_000  # below, the simpler compiler and garbage collector of Java are faster
@@ -59,7 +59,7 @@ def session(
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",  # two tasks for one run would write to the same folder
         "spark.buffer.pageSize": "4m",  # each sort and window needs one, and ten of the default 32 MB are too much
-        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.adaptive.enabled": str(rows > SMALL_ROWS).lower(),
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.enableVectorizedReader": "true",

@@ -16,6 +16,7 @@ from brokerbed.scenario import Scenario
 from brokerbed.scenario.topology import Floats
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame
 
     from brokerbed.analysis.jobs.facts import Facts
@@ -54,15 +55,16 @@ class Theory:
 
 
 Predict = Callable[[Theory], Values]
-Measure = Callable[["Facts"], "DataFrame | None"]
+Measure = Callable[["Facts"], "DataFrame | pd.DataFrame | None"]
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
     """A metric with the functions that predict its headline rows and its detail rows, and those that measure them.
 
-    A function that measures returns cells (`analysis/transforms/__init__.py` has their columns), or None if no run has
-    any. Metrics that one pass over the log measures together name the same function, which is called once.
+    A function that measures returns cells (`analysis/transforms/__init__.py` has their columns): a DataFrame of Spark,
+    or of pandas if they follow from the tally (`analysis/tallies.py`), or None if no run has any. Metrics that one pass
+    over the log measures together name the same function, which is called once.
     """
 
     metric: Metric

@@ -6,15 +6,15 @@ from brokerbed.analysis.metrics.definition import Definition
 from brokerbed.metrics import ADDITIONAL_NOTIFICATIONS, ALL_MESSAGES, CONTROL_MESSAGES, NOTIFICATIONS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pandas as pd
 
     from brokerbed.analysis.jobs.facts import Facts
 
 
-def _cells(facts: "Facts") -> "DataFrame":
-    from brokerbed.analysis.transforms.links import link_cells
+def _cells(facts: "Facts") -> "pd.DataFrame":
+    from brokerbed.analysis.tallies import link_cells
 
-    return link_cells(facts.frames.events, facts.times)
+    return link_cells(facts.tally, facts.points, facts.batch_s)
 
 
 DEFINITIONS = (

@@ -6,16 +6,26 @@ from brokerbed.analysis.metrics.definition import Definition
 from brokerbed.metrics import LOCAL_ENTRIES, REMOTE_ENTRIES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pandas as pd
 
     from brokerbed.analysis.jobs.facts import Facts
 
 
-def _cells(facts: "Facts") -> "DataFrame":
-    from brokerbed.analysis.transforms.tables import table_cells, table_changes
+def _cells(facts: "Facts") -> "pd.DataFrame":
+    from brokerbed.analysis.tallies import Tables, table_cells
 
-    restarts = facts.lives.select("run", "broker", "restarted_ns")
-    return table_cells(table_changes(facts.frames.events), facts.times, facts.frames.brokers, restarts)
+    runs = [
+        Tables(
+            run.number,
+            run.point,
+            run.scenario.tree.names,
+            facts.intervals[run.number],
+            [life for life in facts.restarts if life.run == run.number],
+            facts.batch_s[run.number],
+        )
+        for run in facts.frames.finished.runs
+    ]
+    return table_cells(facts.tally, runs)
 
 
 DEFINITIONS = (

@@ -13,15 +13,17 @@ from brokerbed.analysis.transforms.links import has_flag, is_link
 from brokerbed.log.record import DUPLICATE, REPLAY, WAITED
 
 ROUTED = ("queued", "sent", "dropped")
+NAMES = ("run", "broker", "topic", "client", "is_link")
+ALL_ROWS = Window.unboundedPreceding, Window.unboundedFollowing
 
 
-def movements(events: DataFrame, inputs: DataFrame, restarts: DataFrame) -> DataFrame:
+def movements(events: DataFrame, lives: DataFrame | None) -> DataFrame:
     """Changes of tables, messages that arrive, and messages that are routed, with the life of the broker.
 
-    `inputs` has the event at which a message is routed: when it is received, or after the service at the input.
+    `lives` has all lives of the brokers that were restarted; None if none was.
     """
     event = F.col("event")
-    wanted = events.join(F.broadcast(inputs), "run").select(
+    wanted = events.select(
         "run",
         "broker",
         "topic",
@@ -36,14 +38,19 @@ def movements(events: DataFrame, inputs: DataFrame, restarts: DataFrame) -> Data
         "sequence",
     )
     moved = wanted.where((F.col("change") != 0) | F.col("is_in") | F.col("is_routed"))
-    is_later = (
-        (moved["run"] == restarts["run"])
-        & (moved["broker"] == restarts["broker"])
-        & (moved["position"] >= restarts["from_position"])
-        & (moved["position"] < restarts["to_position"])
+    if lives is None:
+        return moved.withColumns({"life": F.lit(1), "is_last_life": F.lit(True)})
+    is_then = (
+        (moved["run"] == lives["run"])
+        & (moved["broker"] == lives["broker"])
+        & (moved["position"] >= lives["from_position"])
+        & (moved["position"] < lives["to_position"])
     )
-    life = F.coalesce(restarts["life"], F.lit(1)).alias("life")
-    return moved.join(F.broadcast(restarts), is_later, "left").select(*(moved[name] for name in moved.columns), life)
+    life = F.coalesce(lives["life"], F.lit(1)).alias("life")
+    is_last = F.coalesce(lives["is_last"], F.lit(True)).alias("is_last_life")
+    return moved.join(F.broadcast(lives), is_then, "left").select(
+        *(moved[name] for name in moved.columns), life, is_last
+    )
 
 
 def with_wildcards(moved: DataFrame, wildcards: DataFrame) -> DataFrame:
@@ -70,89 +77,83 @@ def to_subscribers(moved: DataFrame, always: DataFrame) -> DataFrame:
 def episodes(moved: DataFrame) -> DataFrame:
     """One row per period in which a client was subscribed to a topic: how many messages came and were routed to it.
 
-    Messages that were routed outside of any episode have `is_on` false. `late` counts messages that were routed after
-    one that had entered the tree later, at the same broker and with the same quality of service.
+    Messages that were routed outside of any episode have `is_on` false.
     """
-    place = F.xxhash64("run", "broker", "life", "topic")  # numbers sort faster than names
-    keys = {"place": place, "who": F.xxhash64("client"), "source": F.xxhash64("origin", "qos")}
-    keyed = moved.withColumns(keys).drop("life", "origin", "qos").repartition("place")
-    at_place = Window.partitionBy("place").orderBy("position", F.col("change").desc())
-    of_client = Window.partitionBy("place", "who").orderBy("position", F.col("change").desc())
-    in_order = Window.partitionBy("place", "who", "source", "is_routed").orderBy("position")
-    counted = keyed.withColumns(
-        {
-            "came": F.sum(F.col("is_in").cast("long")).over(at_place),
-            "came_in_all": F.sum(F.col("is_in").cast("long")).over(Window.partitionBy("place")),
-        }
-    ).where((F.col("change") != 0) | F.col("is_routed") | is_link(F.col("client")))
+    of_client = Window.partitionBy("place", "who").orderBy("stretch", F.col("is_change").desc())
     begins = (F.col("change") > 0) & (F.col("entries") == F.col("change"))
     ends = (F.col("change") < 0) & (F.col("entries") == 0)
     numbered = (
-        counted.withColumn("entries", F.sum("change").over(of_client))
+        _stretches(moved)
+        .withColumn("entries", F.sum("change").over(of_client))
         .withColumns({"begins": begins, "ends": ends})
         .withColumn("episode", F.sum(F.col("begins").cast("int")).over(of_client))
-        .withColumn("is_late", F.col("is_routed") & (F.lag("sequence").over(in_order) > F.col("sequence")))
         .withColumn("is_on", (F.col("entries") > 0) | F.col("ends"))
     )
+    first_ns = F.when(F.col("begins") | (F.col("routed") > 0), F.col("time_ns"))
     return (
         numbered.groupBy("place", "who", "episode", "is_on")
         .agg(
-            *(F.first(name).alias(name) for name in ("run", "broker", "topic", "client")),
-            _count(F.col("is_routed")).alias("routed"),
-            _count(F.col("is_in")).alias("own"),
+            *(F.first(name).alias(name) for name in NAMES),
+            F.sum("routed").alias("routed"),
+            F.sum("own").alias("own"),
             F.min(F.when(F.col("begins"), F.col("came"))).alias("came_before"),
             F.coalesce(F.max(F.when(F.col("ends"), F.col("came"))), F.max("came_in_all")).alias("came_by_end"),
-            F.min(F.when(F.col("is_routed") | F.col("begins"), F.col("time_ns"))).alias("time_ns"),
-            _count(F.coalesce("is_late", F.lit(False))).alias("late"),
-            F.min(F.when(F.col("is_late"), F.col("sequence"))).alias("late_sequence"),
+            F.min(first_ns).alias("time_ns"),
         )
         .withColumn("expected", F.when(F.col("is_on"), F.col("came_by_end") - F.col("came_before") - F.col("own")))
         .drop("place", "who", "came_before", "came_by_end", "own")
     )
 
 
-def per_client(events: DataFrame, inputs: DataFrame) -> DataFrame:
-    """Counts of messages over a whole run, per broker and client or link."""
-    event = F.col("event")
+def _stretches(moved: DataFrame) -> DataFrame:
+    """Changes one by one, and between two changes of any subscription to a topic at a broker the numbers of messages
+    that were routed to each client, or came from it.
+
+    Episodes follow from these few rows. Each further sort of all messages would cost as much as everything else.
+    """
+    place = F.xxhash64("run", "broker", "life", "topic")  # numbers sort faster than names
+    is_change = F.col("change") != 0
+    keys = {
+        "place": place,
+        "who": F.xxhash64("client"),
+        "is_link": is_link(F.col("client")),
+        "is_change": is_change,
+    }
+    keyed = moved.withColumns(keys).drop("life", "is_last_life", "origin", "qos", "sequence").repartition("place")
+    at_place = Window.partitionBy("place").orderBy("position")
+    until_now, came = at_place.rowsBetween(Window.unboundedPreceding, Window.currentRow), F.col("is_in").cast("long")
     return (
-        events.where(event.isin("received", "served", *ROUTED))
-        .join(F.broadcast(inputs), "run")
-        .groupBy("run", "broker", "client")
+        keyed.withColumns(
+            {
+                "came": F.sum(came).over(until_now),
+                "stretch": F.sum(F.col("is_change").cast("int")).over(until_now),
+                "came_in_all": F.sum(came).over(at_place.rowsBetween(*ALL_ROWS)),
+            }
+        )
+        .where(F.col("is_change") | F.col("is_routed") | F.col("is_link"))
+        .groupBy("place", "who", "stretch", "is_change")
         .agg(
-            _count(event == "received").alias("received"),
-            _count(event == F.col("input")).alias("came"),
-            _count(_is_routed()).alias("routed"),
-            _count((event == "sent") & ~has_flag(DUPLICATE | REPLAY)).alias("sent"),
+            *(F.first(name).alias(name) for name in NAMES),
+            F.sum("change").alias("change"),
+            _count(F.col("is_routed")).alias("routed"),
+            _count(F.col("is_in")).alias("own"),
+            F.max("came").alias("came"),
+            F.max("came_in_all").alias("came_in_all"),
+            F.min(F.when(F.col("is_routed") | F.col("is_change"), F.col("time_ns"))).alias("time_ns"),
         )
     )
 
 
-def always_balance(counts: DataFrame, always: DataFrame) -> DataFrame:
-    """Expected and routed messages of links to which everything goes, except what came from there."""
-    total = counts.groupBy("run", "broker").agg(F.sum("came").alias("came_in_all"))
-    return (
-        always.join(counts, ["run", "broker", "client"], "left")
-        .join(total, ["run", "broker"], "left")
-        .select(
-            "run",
-            "broker",
-            "client",
-            (F.coalesce("came_in_all", F.lit(0)) - F.coalesce("came", F.lit(0))).alias("expected"),
-            F.coalesce("routed", F.lit(0)).alias("routed"),
-        )
+def deliveries(moved: DataFrame) -> DataFrame:
+    """The messages that brokers routed to clients; `is_late` if one of the same topic, quality of service and broker at
+    which it entered the tree was routed before, although it had entered later."""
+    stream = F.xxhash64("run", "broker", "life", "topic", "client", "origin", "qos")
+    in_order = Window.partitionBy("stream").orderBy("position")
+    is_late = F.coalesce(F.lag("sequence").over(in_order) > F.col("sequence"), F.lit(False))
+    to_clients = moved.where(F.col("is_routed") & ~is_link(F.col("client"))).withColumn("stream", stream)
+    return to_clients.withColumn("is_late", is_late).select(
+        "run", "broker", "client", "topic", "sequence", "time_ns", "is_late"
     )
-
-
-def crossings_balance(counts: DataFrame) -> DataFrame:
-    """What one end of a link sent and the other end received, for each direction."""
-    ends = F.split("client", ">")
-    at_links = counts.where(is_link(F.col("client")))
-    sent = at_links.select("run", F.col("client").alias("link"), "sent", F.lit(0).cast("long").alias("received"))
-    received = at_links.select(
-        "run", F.concat_ws(">", ends[1], ends[0]).alias("link"), F.lit(0).cast("long").alias("sent"), "received"
-    )
-    both = sent.unionByName(received).groupBy("run", "link")
-    return both.agg(F.sum("sent").alias("sent"), F.sum("received").alias("received"))
 
 
 def _is_routed() -> Column:

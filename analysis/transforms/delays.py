@@ -46,11 +46,10 @@ def output_cells(events: DataFrame, intervals: DataFrame, queues: DataFrame) -> 
     passed = rows.groupBy(*MESSAGE, "broker", "client", F.col("stage").alias("first"), F.col("at").alias("second")).agg(
         F.min("time_ns").alias("begun_ns"),
         F.min(F.when(F.col("event") == "sent", F.col("time_ns"))).alias("time_ns"),
-        F.max("topic").alias("topic"),
+        F.max(copy_of(F.col("topic"))).alias("copy"),
         F.max("bin_ns").alias("bin_ns"),
     )
-    named = passed.withColumns({"metric": F.lit(STAGE_DELAY.name), "copy": _copy_of(F.col("topic"))})
-    return _cells(named, intervals)
+    return _cells(passed.withColumn("metric", F.lit(STAGE_DELAY.name)), intervals)
 
 
 def input_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
@@ -63,7 +62,7 @@ def input_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
                 F.min(F.when(F.col("event") == event, F.col("time_ns"))).alias(name)
                 for event, name in (("received", "begun_ns"), ("served", "time_ns"))
             ),
-            F.max("topic").alias("topic"),
+            F.max(copy_of(F.col("topic"))).alias("copy"),
             F.max("bin_ns").alias("bin_ns"),
         )
     )
@@ -72,7 +71,6 @@ def input_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
             "metric": F.lit(STAGE_DELAY.name),
             "first": F.lit("broker_in"),
             "second": F.col("broker"),
-            "copy": _copy_of(F.col("topic")),
         }
     )
     return _cells(named, intervals)
@@ -88,10 +86,10 @@ def _span(metric: Metric, first: Column, second: Column, begun: str, ended: str)
     )
 
 
-def _copy_of(topic: Column) -> Column:
+def copy_of(topic: Column) -> Column:
     """The number of the copy of the peers, from the topic; -1 for the classes."""
     number = F.regexp_extract(topic, COPY_IN_TOPIC, 1)
-    return F.when(number == "", F.lit(-1)).otherwise(number.cast("int"))
+    return F.when(~topic.startswith("copy") | (number == ""), F.lit(-1)).otherwise(number.cast("int"))
 
 
 def _cells(passed: DataFrame, intervals: DataFrame) -> DataFrame:

@@ -35,20 +35,23 @@ def due(passed: DataFrame, audiences: DataFrame) -> DataFrame:
     )
 
 
-def fates(missing: DataFrame, events: DataFrame, hops: DataFrame) -> DataFrame:
+def fates(missing: DataFrame, events: DataFrame, hops: DataFrame, is_few: bool = False) -> DataFrame:
     """The `fate` of each message that did not arrive, and the `reason` if it was dropped.
+
+    If there are few such messages, the log is searched for them where it is, without sorting it.
 
     `waiting`: it was in a queue, or sent and not acknowledged, when the run ended; `gone`: it had QoS 0, and its
     connection broke; `lost`: somebody took responsibility for it, and nobody has it.
     """
+    wanted = missing.select("run", "publisher", "number").distinct()
     identified = (
         events.where(F.col("event") == "identified")
         .select("run", F.col("client").alias("publisher"), F.col("number").cast("long"), "origin", "sequence")
-        .join(missing.select("run", "publisher", "number").distinct(), ["run", "publisher", "number"])
+        .join(F.broadcast(wanted) if is_few else wanted, ["run", "publisher", "number"])
     )
     at_hop = (
         identified.join(F.broadcast(hops), ["run", "publisher"])
-        .join(_seen(events, identified), ["run", "origin", "sequence", "broker"], "left")
+        .join(_seen(events, identified, is_few), ["run", "origin", "sequence", "broker"], "left")
         .groupBy(*PAIR, "hop")
         .agg(
             _any(F.col("event") == "received").alias("is_here"),
@@ -106,9 +109,10 @@ def _fate() -> Column:
     )
 
 
-def _seen(events: DataFrame, identified: DataFrame) -> DataFrame:
+def _seen(events: DataFrame, identified: DataFrame, is_few: bool) -> DataFrame:
     """All rows of brokers about these messages."""
-    wanted = identified.select("run", "origin", "sequence")
+    named = identified.select("run", "origin", "sequence")
+    wanted = F.broadcast(named) if is_few else named
     return (
         events.where(F.col("event").isin("received", "queued", "sent", "acknowledged", "dropped"))
         .join(wanted, ["run", "origin", "sequence"])

@@ -1,42 +1,33 @@
-"""Faults in the log: when they began and were repaired, and how long their effects lasted."""
+"""How long the effects of faults lasted."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from brokerbed.analysis.transforms.delays import COPY_IN_TOPIC
+from brokerbed.analysis.transforms.delays import copy_of
 from brokerbed.analysis.transforms.links import has_flag, is_link
 from brokerbed.analysis.transforms.passages import MESSAGE
 from brokerbed.log.record import WAITED
 
-MARKS = ("started", "fault", "fault_confirmed", "healed", "heal_confirmed")
 STAY = ("run", "publisher", "client", "published_ns", "ended_ns", "through_ns")
 
 
-def marks(logged: DataFrame) -> DataFrame:
-    """The few rows about faults and starts of brokers."""
-    return logged.where(F.col("event").isin(*MARKS)).select(
-        "run", "broker", "event", "time_ns", "position", "client", "sequence"
-    )
-
-
-def aftermath(
-    passed: DataFrame, events: DataFrame, peers: DataFrame, inputs: DataFrame, faults: DataFrame
-) -> DataFrame:
+def aftermath(passed: DataFrame, events: DataFrame, connected: DataFrame, faults: DataFrame) -> DataFrame:
     """The end of each fault's effects: of the last resynchronisation, and of the backlog that it caused.
 
     The fault may have delayed every message that was in transit, and the messages behind it. So the backlog is gone
     when all messages that were in transit have arrived, and every queue that one of them passed has been empty once
-    since. Messages that wait for a peer that is away are no backlog of the fault: see _held.
+    since. Messages that wait for a peer that is away are no backlog of the fault: see _held. `connected` is of
+    transforms/connections.py.
     """
     resync = events.where(F.col("event") == "link_resync").join(F.broadcast(faults), "run")
     resynchronised = resync.where(F.col("time_ns").between(F.col("struck_ns"), F.col("confirmed_ns"))).select(
         "run", "fault", F.col("time_ns").alias("through_ns")
     )
     arrived = passed.withColumns({"ended_ns": F.col("processed_ns"), "through_ns": F.col("processed_ns")})
-    queued = _peer_stays(passed).unionByName(_broker_stays(passed, _since_first(events, faults), inputs))
+    queued = _peer_stays(passed).unionByName(_broker_stays(passed, _since_first(events, faults)))
     stays = _with_busy_periods(queued).unionByName(arrived.withColumnRenamed("origin", "publisher").select(*STAY))
     return (
-        resynchronised.unionByName(_held(stays, _away(events, peers, faults), faults))
+        resynchronised.unionByName(_held(stays, _away(connected, faults), faults))
         .groupBy("run", "fault")
         .agg(F.max("through_ns").alias("through_ns"))
         .select("run", "fault", "through_ns")
@@ -63,7 +54,7 @@ def _peer_stays(passed: DataFrame) -> DataFrame:
     )
 
 
-def _broker_stays(passed: DataFrame, events: DataFrame, inputs: DataFrame) -> DataFrame:
+def _broker_stays(passed: DataFrame, events: DataFrame) -> DataFrame:
     """The time of each message at the input of a broker, and at its outputs to links and sessions.
 
     Copies of the peers have stages of their own. If no peer published a message, its publication time is unknown, and
@@ -74,13 +65,12 @@ def _broker_stays(passed: DataFrame, events: DataFrame, inputs: DataFrame) -> Da
     is_output = (event == "queued") | ((event == "sent") & (is_link(F.col("client")) | has_flag(WAITED)))
     place = F.when(is_input, F.lit("")).otherwise(F.col("client"))
     stays = (
-        events.join(F.broadcast(inputs), "run")
-        .where(is_input | is_output)
+        events.where(is_input | is_output)
         .groupBy(*MESSAGE, "broker", place.alias("client"))
         .agg(
             F.min("time_ns").alias("begun_ns"),
             F.max(F.when(event.isin("served", "sent"), F.col("time_ns"))).alias("ended_ns"),
-            F.max("topic").alias("topic"),
+            F.max(copy_of(F.col("topic"))).alias("copy"),
         )
     )
     published = passed.where(F.col("client") == F.col("origin")).select(
@@ -95,7 +85,7 @@ def _broker_stays(passed: DataFrame, events: DataFrame, inputs: DataFrame) -> Da
     first_ns = F.min("begun_ns").over(Window.partitionBy(*MESSAGE))
     return stays.join(identified, list(MESSAGE), "left").select(
         "run",
-        F.concat_ws(" ", "broker", "client", F.regexp_extract("topic", COPY_IN_TOPIC, 1)).alias("queue"),
+        F.concat_ws(" ", "broker", "client", F.col("copy").cast("string")).alias("queue"),
         "publisher",
         "client",
         F.coalesce("published_ns", first_ns).alias("published_ns"),
@@ -118,13 +108,11 @@ def _with_busy_periods(stays: DataFrame) -> DataFrame:
     )
 
 
-def _away(events: DataFrame, peers: DataFrame, faults: DataFrame) -> DataFrame:
+def _away(connected: DataFrame, faults: DataFrame) -> DataFrame:
     """The peers that had disconnected by themselves when a fault was over, and since when."""
-    moving = peers.where("comes_and_goes").select("run", F.col("id").alias("client"))
     last = F.max_by(F.struct("event", "time_ns"), F.struct("time_ns", "position"))
     return (
-        events.where(F.col("event").isin("connected", "disconnected"))
-        .join(F.broadcast(moving), ["run", "client"])
+        connected.where("comes_and_goes")
         .join(F.broadcast(faults), "run")
         .where(F.col("time_ns") <= F.col("confirmed_ns"))
         .groupBy("run", "fault", "client")

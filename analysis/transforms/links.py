@@ -1,11 +1,7 @@
-"""Messages on overlay links: notifications, additional notifications, control messages."""
+"""What tells rows about overlay links from others."""
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
-
-from brokerbed.analysis.transforms.moments import compared, within
-from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY
-from brokerbed.metrics import ADDITIONAL_NOTIFICATIONS, ALL_MESSAGES, CONTROL_MESSAGES, NOTIFICATIONS, Metric
 
 CONTROL = ("link_subscribe", "link_unsubscribe", "link_refresh")
 
@@ -16,38 +12,3 @@ def is_link(client: Column) -> Column:
 
 def has_flag(flags: int) -> Column:
     return F.col("flags").bitwiseAND(F.lit(flags)) != 0
-
-
-def link_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
-    """Counts per link and batch, and in total."""
-    is_sent = (F.col("event") == "sent") & is_link(F.col("client")) & ~has_flag(REPLAY | DUPLICATE)
-    crossings = events.where(is_sent | F.col("event").isin(*CONTROL))
-    per_link = (
-        within(crossings.select("run", "bin_ns", "time_ns", "event", "client", "flags"), compared(intervals))
-        .groupBy("run", "point", F.col("client").alias("link"), "batch", "seconds")
-        .agg(
-            F.sum((F.col("event") == "sent").cast("double")).alias("notifications"),
-            F.sum(((F.col("event") == "sent") & has_flag(ADDITIONAL)).cast("double")).alias("additional"),
-            F.sum((F.col("event") != "sent").cast("double")).alias("control"),
-        )
-    )
-    notifications, control = F.col("notifications"), F.col("control")
-    rows = F.array(
-        _row(NOTIFICATIONS, F.col("link"), notifications),
-        _row(CONTROL_MESSAGES, F.col("link"), control),
-        _row(NOTIFICATIONS, F.lit(""), notifications),
-        _row(ADDITIONAL_NOTIFICATIONS, F.lit(""), F.col("additional")),
-        _row(CONTROL_MESSAGES, F.lit(""), control),
-        _row(ALL_MESSAGES, F.lit(""), notifications + control),
-    )
-    return (
-        per_link.select("run", "point", "batch", "seconds", F.explode(rows).alias("row"))
-        .groupBy("run", "point", "row.metric", "row.first", "batch", F.col("seconds").alias("n"))
-        .agg(F.sum("row.x").alias("x"))
-        .withColumns({"second": F.lit(""), "copy": F.lit(-1)})
-        .select("run", "point", "metric", "first", "second", "copy", "batch", "x", "n")
-    )
-
-
-def _row(metric: Metric, first: Column, count: Column) -> Column:
-    return F.struct(F.lit(metric.name).alias("metric"), first.alias("first"), count.alias("x"))

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 def out_of_order(passed: DataFrame) -> DataFrame:
     """The messages of peers that subscribers received; `is_late` if one that was published later came first."""
     before = (
-        Window.partitionBy("run", "client", "origin", "topic", "qos")
+        Window.partitionBy("run", "client", "origin", "topic_hash", "qos")
         .orderBy("received_position")
         .rowsBetween(Window.unboundedPreceding, -1)
     )

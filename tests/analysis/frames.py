@@ -4,12 +4,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from brokerbed.analysis.jobs.frames import Frames
 from brokerbed.analysis.runs import Finished
+from brokerbed.analysis.tallies import Tally
+from brokerbed.analysis.transforms.tally import tally
 from brokerbed.log.schema import EVENTS
 
 S = 1_000_000_000
@@ -17,9 +20,10 @@ BIN_NS = 8 * S
 LONG_AGO_S = -1_000_000
 DEFAULTS: dict[str, Any] = {
     "origin": None, "sequence": None, "number": None, "topic": None, "size": 0, "qos": 0, "reason": 0, "flags": 0,
-    "run": 0, "bin_ns": BIN_NS,
+    "run": 0, "bin_ns": BIN_NS, "input": "received",
 }  # fmt: skip
-SCHEMA = EVENTS.append(pa.field("run", pa.int32())).append(pa.field("bin_ns", pa.int64()))
+ADDED = pa.field("run", pa.int32()), pa.field("bin_ns", pa.int64()), pa.field("input", pa.string())
+SCHEMA = pa.schema([*EVENTS, *ADDED])
 
 
 class Small:
@@ -28,12 +32,14 @@ class Small:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
 
-    def events(self, *rows: tuple[Any, ...]) -> DataFrame:
-        """(seconds, broker, event, client[, other columns]), in the order in which they were logged."""
+    def events(self, *rows: tuple[Any, ...], routes: str = "received") -> DataFrame:
+        """(seconds, broker, event, client[, other columns]), in the order in which they were logged.
+
+        `routes` is the event at which brokers route a message."""
         return self.logged(
             {
                 **DEFAULTS, "position": position, "time_ns": round(seconds * S), "broker": broker, "event": event,
-                "client": client, **(more[0] if more else {}),
+                "client": client, "input": routes, **(more[0] if more else {}),
             }
             for position, (seconds, broker, event, client, *more) in enumerate(rows)
         )  # fmt: skip
@@ -48,6 +54,11 @@ class Small:
 
     def table(self, ddl: str, *rows: tuple[Any, ...]) -> DataFrame:
         return Frames(self.spark, _NOWHERE).table(rows, ddl)
+
+    def tally(self, events: DataFrame, intervals: DataFrame | None = None, peers: tuple[str, ...] = ()) -> Tally:
+        names = self.table("run int, id string", *((0, peer) for peer in peers))
+        times = self.intervals((LONG_AGO_S, 0, -1), (0, 1000, 0)) if intervals is None else intervals
+        return Tally(tally(events, names, times).toArrow().to_pandas())
 
     def intervals(self, *its: tuple[float, float, int], runs: Sequence[int] = (0,)) -> DataFrame:
         """(begin, end, batch or -1) in seconds; all batches of a run are of the same length."""
@@ -76,12 +87,15 @@ def plain(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     return sorted(rows, key=lambda row: [(it is not None, it) for it in row])
 
 
-def cells(frame: DataFrame) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+def cells(frame: DataFrame | pd.DataFrame) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     """x and n by metric, labels and batch; of peers by copy and batch."""
     found: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    for metric, first, second, copy, batch, x, n in plain(
-        frame, "metric", "first", "second", "copy", "batch", "x", "n"
-    ):
+    columns = "metric", "first", "second", "copy", "batch", "x", "n"
+    if isinstance(frame, pd.DataFrame):
+        rows = list(zip(*(frame[column] for column in columns), strict=True))
+    else:
+        rows = plain(frame, *columns)
+    for metric, first, second, copy, batch, x, n in rows:
         key = metric, *filter(None, (first, second)), str(batch) if copy < 0 else f"{copy}/{batch}"
         assert key not in found
         found[key] = x, n

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from brokerbed.analysis import checks
+from brokerbed.analysis import checks, tallies
 from brokerbed.analysis.transforms import balance, entries
 from brokerbed.log.record import DUPLICATE, REPLAY, WAITED
-from tests.analysis.frames import Small, plain
+from tests.analysis.frames import S, Small, plain
 
-LIVES = "run int, broker string, life int, restarted_ns bigint, from_position bigint, to_position bigint"
+LIVES = "run int, broker string, life int, from_position bigint, to_position bigint, is_last boolean"
 FOREVER = 1 << 62
-EPISODE = ("client", "is_on", "expected", "routed", "late", "late_sequence")
+EPISODE = ("client", "is_on", "expected", "routed")
 
 
 def message(sequence: int, topic: str = "t", **more: Any) -> dict[str, Any]:
@@ -24,8 +24,15 @@ def change(topic: str = "t") -> dict[str, Any]:
 
 
 def moved(small: Small, *rows: tuple[Any, ...], lives: tuple[Any, ...] = (), routes: str = "received") -> DataFrame:
-    inputs = small.table("run int, input string", (0, routes))
-    return balance.movements(small.events(*rows), inputs, small.table(LIVES, *lives))
+    """`lives`: run, broker, and the position at which its second life begins."""
+    rows_of_lives = [
+        row
+        for run, broker, begins in lives
+        for row in ((run, broker, 1, 0, begins, False), (run, broker, 2, begins, FOREVER, True))
+    ]
+    return balance.movements(
+        small.events(*rows, routes=routes), small.table(LIVES, *rows_of_lives) if rows_of_lives else None
+    )
 
 
 def test_episodes_of_clients(small: Small) -> None:
@@ -61,16 +68,20 @@ def test_episodes_of_clients(small: Small) -> None:
         (9, "b0", "received", "p", message(6, "other")),
         (9, "b0", "sent", "b0>b1", message(6, "other")),
     ]
-    found = balance.episodes(moved(small, *rows))
+    its = moved(small, *rows)
+    found = balance.episodes(its)
     assert plain(found, "topic", *EPISODE) == [
-        ("other", "b0>b1", False, None, 1, 0, None),
-        ("t", "a", True, 1, 1, 0, None),
-        ("t", "a", True, 2, 2, 0, None),
-        ("t", "c", True, 2, 1, 0, None),
-        ("t", "d", False, None, 1, 0, None),
-        ("t", "e", True, 5, 5, 1, 3),
+        ("other", "b0>b1", False, None, 1),
+        ("t", "a", True, 1, 1),
+        ("t", "a", True, 2, 2),
+        ("t", "c", True, 2, 1),
+        ("t", "d", False, None, 1),
+        ("t", "e", True, 5, 5),
     ]
-    judged = checks.routed(found).where("broken > 0")
+    delivered = balance.deliveries(its)
+    assert plain(delivered.where("is_late"), "client", "sequence", "time_ns") == [("e", 3, 7 * S)]
+    assert delivered.count() == 10  # 3 to a, 1 to c, 1 to d, 5 to e; none to the link
+    judged = checks.routed(found).unionByName(checks.delivered_in_order(delivered)).where("broken > 0")
     assert plain(judged, "name", "broken", "text") == [
         ("every_message_accounted_for", 1, "other to b0>b1 at b0: 1 without a subscription"),
         ("every_message_accounted_for", 1, "t to c at b0: 2 came while it was subscribed, 1 went to it"),
@@ -120,7 +131,7 @@ def test_wildcards_lives_and_the_input_stage(small: Small) -> None:
         (6, "b0", "sent", "a", message(3, "t/2")),
         (6, "b0", "sent", "b0>r", message(3, "t/2")),
     ]
-    its = moved(small, *rows, lives=((0, "b0", 2, 4, 5, FOREVER),), routes="served")
+    its = moved(small, *rows, lives=((0, "b0", 5),), routes="served")
     spread = balance.with_wildcards(
         its, small.table("run int, filter string, topics array<string>", (0, "t/#", ["t/1", "t/2"]))
     )
@@ -146,20 +157,17 @@ def test_what_always_goes_up_and_what_crosses(small: Small) -> None:
         (3, "b1", "received", "b1>b0", message(3)),
         (4, "b0", "received", "b0>b2", message(4)),
     )
-    counts = balance.per_client(events, small.table("run int, input string", (0, "received")))
-    ups = (0, "b1", "b1>b0"), (0, "b2", "b2>b0")
-    always = balance.always_balance(counts, small.table("run int, broker string, client string", *ups))
-    assert plain(always, "client", "expected", "routed") == [("b1>b0", 2, 1), ("b2>b0", 0, 0)]
-    judged = checks.sent_always(always).where("broken > 0")
-    assert plain(judged, "broken", "text") == [(1, "b1>b0: 2 should have gone there, 1 did")]
-    crossed = balance.crossings_balance(counts)
-    assert plain(crossed, "link", "sent", "received") == [
-        ("b0>b1", 1, 1), ("b0>b2", 0, 0), ("b1>b0", 1, 0), ("b2>b0", 0, 1)
+    counts = small.tally(events)
+    always = list(tallies.sent_always(counts, [(0, "b1", "b1>b0"), (0, "b2", "b2>b0")]))
+    assert [(it.run, it.name, it.checked, it.broken) for it in always] == [
+        (0, "every_message_accounted_for", 2, 1), (0, "every_message_accounted_for", 0, 0),
     ]  # fmt: skip
+    assert always[0].text == "b1>b0: 2 should have gone there, 1 did"
     gone, extra = (1, "b1>b0: 1 sent, 0 received"), (1, "b2>b0: 0 sent, 1 received")
-    for struck, wanted in (((), [gone, extra]), (("b1>b0", "b2>b0"), [extra])):  # a fault takes, and does not give
-        links = small.table("run int, link string, is_struck boolean", *((0, it, True) for it in struck))
-        assert plain(checks.crossed(crossed, links).where("broken > 0"), "broken", "text") == wanted
+    for struck, wanted in (([], [gone, extra]), (["b1>b0", "b2>b0"], [extra])):  # a fault takes, and does not give
+        crossed = list(tallies.crossed(counts, {0: struck}))
+        assert sum(it.checked for it in crossed) == 2  # one on b0>b1, one on b1>b0
+        assert sorted((it.broken, it.text) for it in crossed if it.broken) == wanted
 
 
 TREE = ((0, "b1", "b0", "b0>b1"), (0, "b2", "b1", "b1>b2"), (0, "b2", "b0", "b0>b1"))  # b2 below b1 below b0
@@ -197,14 +205,12 @@ def test_entries_at_the_end(small: Small, routing: str, wrong: list[tuple[Any, .
         (5, "b0", "subscribed", "b0>b1", change("h")),  # but it is missing at b1
         (5, "b0", "subscribed", "b0>b1", change("g")),  # was not taken back
     ]
-    its = moved(small, *rows, lives=((0, "b1", 2, 2, 1, FOREVER),))
-    last = small.table("run int, broker string, last_life int", (0, "b1", 2))
+    its = moved(small, *rows, lives=((0, "b1", 1),))
     ancestors = small.table(
         "run int, below string, broker string, client string", *(TREE if routing != "flooding" else ())
     )
-    sends_each = small.table("run int, sends_each boolean", (0, routing == "simple"))
-    final = entries.final_entries(its, last).persist()
-    found = entries.wrong_entries(final, ancestors, sends_each)
+    final = entries.final_entries(its).persist()
+    found = entries.wrong_entries(final, ancestors, [0] if routing == "simple" else [])
     assert plain(found.where("there != wanted"), "broker", "client", "filter", "there", "wanted") == wrong
     if routing == "identity":
         assert plain(checks.tables(found).where("broken > 0"), "broken", "text") == [

@@ -1,6 +1,14 @@
 """Faults and lives of brokers, from the few rows of the log that tell of them."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from brokerbed.analysis.faults import FOREVER_NS, Fault, Life, Mark, faults_of, restarts_of
+from brokerbed.analysis.marks import BATCH_ROWS, marks_of
+from brokerbed.analysis.runs import STORED, Part
 
 
 def mark(run: int, event: str, time_ns: int, number: int, what: str = "crash b2") -> Mark:
@@ -54,4 +62,29 @@ def test_restarts_of() -> None:
         Life(0, "b1", 2, 20, 150, 400),
         Life(0, "b1", 3, 50, 400, FOREVER_NS),
         Life(0, "b2", 2, 30, 70, FOREVER_NS),
+    ]
+
+
+def test_marks_are_found_among_other_rows(tmp_path: Path) -> None:
+    """In three row groups: a mark at both ends of the first, none in the second, one behind a batch in the third."""
+    file = tmp_path / "events.parquet"
+    marked = {0: ("started", None, None), 9: ("fault", "crash b2", 1), 20 + BATCH_ROWS: ("healed", "crash b2", 1)}
+    rows = []
+    for position in range(30 + BATCH_ROWS):
+        event, client, sequence = marked.get(position, ("sent", "b1>b0", position))
+        others = {field.name: None if field.nullable else 0 for field in STORED}
+        rows.append(
+            {**others, "position": position, "time_ns": 2 * position, "event": event, "client": client,
+             "sequence": sequence}
+        )  # fmt: skip
+    table = pa.Table.from_pylist(rows, STORED)
+    with pq.ParquetWriter(file, STORED) as writer:
+        for begin, length in ((0, 10), (10, 10), (20, len(rows) - 20)):
+            writer.write_table(table.slice(begin, length))
+    run = SimpleNamespace(number=3, parts=[Part(file, "b1", len(rows))])
+    last = 20 + BATCH_ROWS
+    assert marks_of([run]) == [  # type: ignore[list-item]
+        Mark(3, "b1", "started", 0, 0, None, None),
+        Mark(3, "b1", "fault", 18, 9, "crash b2", 1),
+        Mark(3, "b1", "healed", 2 * last, last, "crash b2", 1),
     ]

@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from brokerbed.analysis.checks import INVARIANTS
+from brokerbed.analysis.faults import Mark
+from brokerbed.analysis.invariants import INVARIANTS, Invariant
 from brokerbed.analysis.jobs.facts import Facts
-from brokerbed.analysis.jobs.frames import Frames, bin_ns_of
-from brokerbed.analysis.jobs.judge import Invariant, judge
+from brokerbed.analysis.jobs.frames import Frames, bin_ns_of, input_of
+from brokerbed.analysis.jobs.judge import judge
+from brokerbed.analysis.marks import EVENTS as MARKED
 from tests.analysis.damages import ACCOUNTED, FAULTS, NOT_LOST, ONCE, ORDERED, SUBSCRIBED, TABLES, Damaged, damaged
 from tests.analysis.frames import Small
 from tests.analysis.real import PARENTS, Real, Row
@@ -30,12 +32,18 @@ def judged(
     (run,) = real.finished.runs
     runs = tuple(replace(run, number=number, point=number) for number in range(len(damages)))
     frames = Frames(spark, replace(real.finished, runs=runs))
-    more = [{"run": number, "bin_ns": bin_ns_of(run)} for number in range(len(damages))]
+    more = [{"run": number, "bin_ns": bin_ns_of(run), "input": input_of(run)} for number in range(len(damages))]
     rows = [row | more[number] for number, it in enumerate(damages) for row in it.rows]
     logged = small.stored(rows, folder / "damaged.parquet")  # instead of the files
     is_of_clients = logged["broker"] == "clients"
     vars(frames).update(logged=logged, events=logged.where(~is_of_clients), clients=logged.where(is_of_clients))
-    found = judge(Facts(frames))
+    facts = Facts(frames)
+    vars(facts)["marks"] = [
+        Mark(*(row[name] for name in Mark._fields))
+        for row in rows
+        if row["event"] in MARKED  # instead of the files
+    ]
+    found = judge(facts)
     return {it.name: {one.name: one for one in found[number]} for number, it in enumerate(damages)}
 
 

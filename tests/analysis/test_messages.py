@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from brokerbed.analysis.transforms import delays, fates
+from brokerbed.analysis.transforms.connections import connections
 from brokerbed.analysis.transforms.faults import aftermath
 from brokerbed.analysis.transforms.order import out_of_order
 from brokerbed.analysis.transforms.passages import passages
@@ -13,7 +14,6 @@ from brokerbed.log.record import DUPLICATE, WAITED
 from tests.analysis.frames import LONG_AGO_S, S, Small, cells, plain
 
 PEERS = "run int, id string, base string, copy int, comes_and_goes boolean"
-INPUTS = "run int, input string"
 FAULTS = "run int, fault bigint, struck_ns bigint, confirmed_ns bigint"
 
 
@@ -204,9 +204,8 @@ def test_due_and_delivery(small: Small) -> None:
     }
 
 
-def no_service(small: Small) -> DataFrame:
-    """At the inputs of brokers."""
-    return small.table(INPUTS, (0, "received"))
+def nobody_connected(small: Small) -> DataFrame:
+    return connections(small.events(), small.table(PEERS))
 
 
 def test_aftermath(small: Small) -> None:
@@ -235,7 +234,7 @@ def test_aftermath(small: Small) -> None:
         (70, "b1", "link_resync", "b1>b0"),
     )
     struck = (0, 1, 10 * S, 20 * S), (0, 2, 30 * S, 40 * S), (0, 3, 91 * S, 95 * S)
-    found = aftermath(passed, events, small.table(PEERS), no_service(small), small.table(FAULTS, *struck))
+    found = aftermath(passed, events, nobody_connected(small), small.table(FAULTS, *struck))
     assert plain(found, "fault", "through_ns") == [(1, 24 * S), (2, 46 * S)]
 
 
@@ -257,8 +256,8 @@ def test_aftermath_lasts_until_every_queue_was_empty(small: Small) -> None:
         noted.append((entered + 1, "b1", "queued", "s", message))
         noted.append((got[number], "b1", "sent", "s", message | {"flags": WAITED}))
     faults = small.table(FAULTS, (0, 1, 10 * S, 20 * S))
-    inputs = small.table(INPUTS, (0, "served"))
-    found = aftermath(passages(small.events(*rows)), small.events(*noted), small.table(PEERS), inputs, faults)
+    events = small.events(*noted, routes="served")
+    found = aftermath(passages(small.events(*rows)), events, nobody_connected(small), faults)
     assert plain(found, "fault", "through_ns") == [(1, 32 * S)]
 
 
@@ -282,7 +281,7 @@ def test_messages_for_peers_that_are_away_are_no_backlog_of_a_fault(
     events = small.events(*((time, "b1", event, peer) for time, event in moves))
     faults = small.table(FAULTS, (0, 1, 10 * S, 20 * S))
     peers = small.table(PEERS, (0, peer, peer, 0, True))
-    found = aftermath(passed, events, peers, no_service(small), faults)
+    found = aftermath(passed, events, connections(events, peers), faults)
     assert plain(found, "through_ns") == ([] if through_s is None else [(through_s * S,)])
 
 

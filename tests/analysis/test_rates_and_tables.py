@@ -2,11 +2,20 @@
 
 import pytest
 
-from brokerbed.analysis.transforms.links import link_cells
+from brokerbed.analysis.faults import Life
+from brokerbed.analysis.tallies import MESSAGES, PUBLICATIONS, SUBSCRIPTIONS, Tables, link_cells, table_cells
 from brokerbed.analysis.transforms.moments import bin_of, compared, within
-from brokerbed.analysis.transforms.tables import table_cells, table_changes
+from brokerbed.analysis.windows import Interval
 from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, WAITED
 from tests.analysis.frames import LONG_AGO_S, S, Small, cells, plain
+
+
+def tables(
+    run: int, brokers: list[str], limits: tuple[tuple[int, int, int], ...], restarts_s: dict[str, int], batch_s: float
+) -> Tables:
+    intervals = [Interval(begin * S, end * S, batch) for begin, end, batch in limits]
+    restarts = [Life(run, broker, 2, at_s * S, 0, 0) for broker, at_s in restarts_s.items()]
+    return Tables(run, 0, brokers, intervals, restarts, batch_s)
 
 
 def test_moments_find_their_interval(small: Small) -> None:
@@ -29,7 +38,7 @@ def test_moments_find_their_interval(small: Small) -> None:
 
 def test_link_cells(small: Small) -> None:
     intervals = small.intervals((LONG_AGO_S, 10, -1), (10, 20, 0), (20, 25, 1), (25, 30, -1), (30, 35, 1))
-    found = link_cells(
+    counts = small.tally(
         small.events(
             (5, "b1", "sent", "b1>b0"),  # in the warm-up
             (10, "b1", "sent", "b1>b0"),
@@ -53,6 +62,8 @@ def test_link_cells(small: Small) -> None:
         ),
         intervals,
     )
+    found = link_cells(counts, {0: 7}, {0: 10.0})
+    assert set(found["point"]) == {7}
     # batch 0, of 10 s: up 2, down 1, control 2; batch 1, of 5 + 5 s: down 1, control 1
     assert cells(found) == {
         ("rate.notifications", "b1>b0", "0"): (2, 10), ("rate.control", "b1>b0", "0"): (2, 10),
@@ -88,14 +99,9 @@ def test_table_cells(small: Small) -> None:
         (33, "b1", "subscribed", "c1"),
         (37, "b1", "subscribed", "c2"),  # after the end
     )
-    found = table_cells(
-        table_changes(changes),
-        small.intervals(
-            (LONG_AGO_S, 10, -1), (10, 20, 0), (20, 24, 1), (24, 30, -1), (30, 32, 1), (32, 36, 1)
-        ),
-        small.table("run int, broker string", (0, "b0"), (0, "b1")),
-        small.table("run int, broker string, restarted_ns bigint", (0, "b1", 32 * S)),
-    )  # fmt: skip
+    limits = (LONG_AGO_S, 10, -1), (10, 20, 0), (20, 24, 1), (24, 30, -1), (30, 32, 1), (32, 36, 1)
+    counts = small.tally(changes, small.intervals(*limits))
+    found = table_cells(counts, [tables(0, ["b0", "b1"], limits, {"b1": 32}, 10.0)])
     remote, local = "table.remote_entries", "table.local_entries"
     assert cells(found) == {
         (remote, "b0", "0"): (13, 10), (remote, "b0", "1"): (22, 10),
@@ -114,14 +120,38 @@ def test_tables_of_two_runs_are_kept_apart(small: Small) -> None:
         (3, "b0", "subscribed", "c", {"run": 1}),
         (3, "b0", "subscribed", "d", {"run": 1}),
     )
-    found = table_cells(
-        table_changes(changes),
-        small.intervals((LONG_AGO_S, 0, -1), (0, 6, 0), (6, 12, 1), runs=(0, 1)),
-        small.table("run int, broker string", (0, "b0"), (1, "b0")),
-        small.table("run int, broker string, restarted_ns bigint", (1, "b0", 6 * S)),
+    limits = (LONG_AGO_S, 0, -1), (0, 6, 0), (6, 12, 1)
+    counts = small.tally(changes, small.intervals(*limits, runs=(0, 1)))
+    found = table_cells(counts, [tables(0, ["b0"], limits, {}, 6.0), tables(1, ["b0"], limits, {"b0": 6}, 6.0)])
+    rows = found[(found["metric"] == "table.local_entries") & (found["first"] == "b0")]
+    assert [tuple(row) for row in rows[["run", "batch", "x"]].to_numpy()] == [
+        (0, 0, 6),
+        (0, 1, 6),
+        (1, 0, 6),
+        (1, 1, 0),
+    ]
+
+
+def test_arrivals_are_those_of_clients_and_not_of_links(small: Small) -> None:
+    """Bins of 8 s. Class clients count at their broker, peers by name where they publish; the log of the clients tells
+    of class publications and receipts, too, which are not counted twice."""
+    events = small.events(
+        (1, "b0", "received", "b0/pub"),
+        (2, "b0", "received", "b0/pub"),
+        (9, "b0", "received", "b0/pub"),
+        (9, "b0", "received", "b0>b1"),
+        (9, "b0", "received", "p"),
+        (9, "b1", "subscribed", "b1/sub0"),
+        (9, "b1", "subscribed", "b1>b2"),
+        (9, "b1", "subscribed", "s"),
+        (9, "clients", "published", "p"),
+        (9, "clients", "published", "b0/pub"),
+        (9, "clients", "received", "s"),
     )
-    rows = plain(found.where("metric = 'table.local_entries' and first = 'b0'"), "run", "batch", "x")
-    assert rows == [(0, 0, 6), (0, 1, 6), (1, 0, 6), (1, 1, 0)]
+    counts = small.tally(events, peers=("p", "s"))
+    assert counts.by_time(PUBLICATIONS) == {0: {"b0": {0: 2, 1: 1}}}
+    assert counts.by_time(SUBSCRIPTIONS) == {0: {"b1": {1: 1}}}
+    assert counts.by_time(MESSAGES) == {0: {"p": {1: 1}}}
 
 
 @pytest.mark.parametrize("weeks", [12])

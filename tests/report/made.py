@@ -5,8 +5,8 @@ from pathlib import Path
 
 from brokerbed.analysis.assumptions import Assumption
 from brokerbed.analysis.faults import Fault
+from brokerbed.analysis.invariants import Invariant
 from brokerbed.analysis.jobs.analyse import Analysis, Point, write
-from brokerbed.analysis.jobs.judge import Invariant
 from brokerbed.analysis.predict import predict
 from brokerbed.analysis.runs import Finished, Run
 from brokerbed.analysis.series import Sample
