@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from brokerbed.analysis.models.hierarchical import Classes
+from brokerbed.analysis.models.contract import Classes
 from brokerbed.scenario import Scenario, class_topic, is_wildcard, matches
 from brokerbed.scenario.topology import Floats
 

@@ -12,8 +12,8 @@ from math import isnan
 
 import numpy as np
 
+from brokerbed.analysis.models.contract import Traffic
 from brokerbed.analysis.models.distribution import Times, times_of
-from brokerbed.analysis.models.hierarchical import Traffic
 from brokerbed.analysis.models.intermittent import Centre
 from brokerbed.scenario import Law, Publisher, Scenario, Subscriber, matches
 from brokerbed.scenario.topology import Floats

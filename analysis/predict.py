@@ -11,7 +11,7 @@ from brokerbed.analysis.columns import class_columns, peer_columns
 from brokerbed.analysis.delays import NAN, Queue, Way, predict_delays
 from brokerbed.analysis.metrics.definition import Theory
 from brokerbed.analysis.metrics.registry import definitions
-from brokerbed.analysis.models.hierarchical import Classes, Model, Traffic, no_traffic
+from brokerbed.analysis.models.contract import Classes, Model, Traffic, no_traffic
 from brokerbed.analysis.models.registry import MODELS
 from brokerbed.metrics import PER_LINK, Labels, Row
 from brokerbed.scenario import Experiment, Publisher, Scenario, Subscriber, matches
@@ -90,7 +90,7 @@ def _unpredicted(scenario: Scenario, what: str) -> Prediction:
 def _without_notifications(traffic: Traffic) -> Traffic:
     """Removes notification rates, as fewer notifications arrive than were published if a queue is overloaded."""
     unknown = np.full_like(traffic.up, NAN)
-    return replace(traffic, notifications_in=unknown, up=unknown, down=unknown, additional=unknown)
+    return replace(traffic, notifications_in=unknown, up=unknown, down=unknown, additional=unknown, unwanted=unknown)
 
 
 def _rows(theory: Theory, detail: bool) -> tuple[Row, ...]:

@@ -10,7 +10,7 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from brokerbed.analysis.delays import Queue, Way
-from brokerbed.analysis.models.hierarchical import Traffic
+from brokerbed.analysis.models.contract import Traffic
 from brokerbed.metrics import Labels, Metric, Row
 from brokerbed.scenario import Scenario
 from brokerbed.scenario.topology import Floats

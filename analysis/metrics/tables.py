@@ -21,8 +21,10 @@ def _cells(facts: "Facts") -> "DataFrame":
 DEFINITIONS = (
     Definition(
         REMOTE_ENTRIES,
-        headline=lambda theory: theory.total(theory.traffic.remote_entries),
-        detail=lambda theory: theory.per_broker(theory.scenario.tree.children_sums(theory.traffic.remote_entries)),
+        headline=lambda theory: theory.total(theory.traffic.entries_for_child, theory.traffic.entries_for_parent),
+        detail=lambda theory: theory.per_broker(
+            theory.scenario.tree.children_sums(theory.traffic.entries_for_child) + theory.traffic.entries_for_parent
+        ),
         measured_by=(_cells,),
     ),
     Definition(
