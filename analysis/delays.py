@@ -79,17 +79,16 @@ def predict_delays(scenario: Scenario, of_classes: Traffic, of_one_copy: Traffic
         sets = [_StageSet(1, of_classes + of_one_copy)]
     else:
         sets = [_StageSet(1, of_classes), _StageSet(scenario.copies, of_one_copy)]
-    network = _Network(scenario, sets, float(of_classes.notifications_in[0]))  # everything published reaches the root
+    network = _Network(scenario, sets)
     return Delays(tuple(network.stages()), tuple(network.ways()), tuple(network.notes))
 
 
 class _Network:
     """The queueing network of one scenario. The last set of stages is the one that the peers use."""
 
-    def __init__(self, scenario: Scenario, sets: list[_StageSet], class_rate_per_s: float) -> None:
+    def __init__(self, scenario: Scenario, sets: list[_StageSet]) -> None:
         self._scenario = scenario
         self._sets = sets
-        self._class_rate_per_s = class_rate_per_s
         self._delayed_links = {frozenset(link.between): link for link in scenario.links}
         self.notes: dict[str, None] = {}  # a dict, so that each note appears once and in order
 
@@ -222,11 +221,7 @@ class _Network:
         scenario, publications = self._scenario, self._scenario.publications
         flows = [(p.rate, int(p.qos)) for p in scenario.publishers if matches(subscriber.topic, p.topic)]
         numbers = scenario.classes_matching(subscriber.topic)
-        if len(numbers) == scenario.classes:
-            of_peers = sum(p.rate for p in scenario.publishers if scenario.classes_matching(p.topic))
-            flows.append((self._class_rate_per_s - of_peers, publications.qos))
-        elif numbers:
-            flows.append((publications.class_rate_per_s(numbers[0], len(scenario.tree)), publications.qos))
+        flows.append((publications.mean_rate_per_s(numbers), publications.qos))
         qos = [min(qos, subscriber.qos) for rate, qos in flows if rate > 0]
         return _Arrivals(sum(rate for rate, _ in flows), 0 in qos, 1 in qos or 2 in qos)
 

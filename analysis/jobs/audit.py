@@ -97,12 +97,13 @@ def _rates(run: Run, counts: Counts, seconds: float) -> list[tuple[str, int, flo
 
 
 def _publication_rates(scenario: Scenario) -> list[float]:
-    """The publication rate at each broker, over all classes."""
-    publications = scenario.publications
-    rates = [publications.everywhere_per_s * scenario.classes] * len(scenario.tree)
+    """The mean publication rate at each broker, over all classes."""
+    publications, brokers = scenario.publications, range(len(scenario.tree))
+    spread = [publications.spread_per_s if broker in publications.places else 0.0 for broker in brokers]
+    rates = [rate * scenario.classes for rate in spread]
     for (broker, _), rate in publications.overrides_per_s.items():
-        rates[broker] += rate - publications.everywhere_per_s
-    return rates
+        rates[broker] += rate - spread[broker]
+    return [rate * publications.share_on for rate in rates]
 
 
 def _whole_bins(intervals: list[Interval], bin_ns: int) -> list[int]:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from brokerbed.analysis.runs import STORED, Finished, Run
 from brokerbed.analysis.windows import BATCHES, Interval, compared_ns
 from brokerbed.log.record import CLIENTS
-from brokerbed.scenario import Scenario, class_topic, is_wildcard, matches
+from brokerbed.scenario import Scenario, is_wildcard, matches
 from brokerbed.scenario.units import NS_PER_S
 
 BINS = 128  # per run, by which rows are joined with the interval of their time
@@ -206,7 +206,7 @@ class Frames:
             wildcards = [pattern for pattern in (*filters, *scenario.filters_of_parts) if is_wildcard(pattern)]
             if not wildcards:
                 continue
-            topics = [class_topic(number) for number in range(scenario.classes)]
+            topics = [scenario.class_topic(number) for number in range(scenario.classes)]
             topics += [scenario.copy_of(peer, copy).topic for peer in scenario.publishers for copy in copies]
             topics += scenario.topics_of_parts
             for wildcard in wildcards:

@@ -70,8 +70,14 @@ def _announced(wanting: Side, advertising: Side) -> Floats:
 
 
 ADVERTISEMENT = Model(
-    "advertisement", "Interest goes down only towards advertisements (Bricconi et al. 2000).", advertisement
+    "advertisement",
+    "Interest goes down only towards advertisements (Bricconi et al. 2000).",
+    advertisement,
+    uses_advertisements=True,
 )
 PEER_ADVERTISEMENT = Model(
-    "peer-advertisement", "Interest goes only towards advertisements (van Vliet 2007).", peer_advertisement
+    "peer-advertisement",
+    "Interest goes only towards advertisements (van Vliet 2007).",
+    peer_advertisement,
+    uses_advertisements=True,
 )

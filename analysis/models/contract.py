@@ -115,6 +115,7 @@ class Model:
     # (tree, classes, seconds between refreshes or None, and the parameters of the algorithm by name); it may raise
     # NotPredictedError
     uses_groups: bool = False  # it needs Classes.groups
+    uses_advertisements: bool = False  # it needs Classes.advertisers
 
 
 def no_traffic(tree: Tree) -> Traffic:

@@ -8,9 +8,10 @@ does everything else: it sends announcements upward as SUBSCRIBE and UNSUBSCRIBE
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
 
 from brokerbed.broker.values import Entry
 
@@ -83,6 +84,30 @@ class UpwardStrategy(ABC):
         return () if self._parent is None else (Announcement(self._parent, entry, is_added),)
 
 
+class ParameterError(ValueError):
+    """A parameter that an algorithm does not have, or a value that is not allowed; the text is a sentence."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(text)
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A whole number that an algorithm takes."""
+
+    name: str
+    default: int
+    minimum: int
+    summary: str
+
+
+class Advertising(Enum):
+    NONE = "none"
+    UPWARD = "upward"
+    EVERYWHERE = "everywhere"
+
+
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     """Everything that other parts of brokerbed may ask about an algorithm. None of them tests for its name.
@@ -99,3 +124,25 @@ class Algorithm:
     stores_entries: bool = True  # brokers store what their neighbours want; otherwise notifications cross every link
     climbs: bool = True  # every notification goes to the root, whether or not a broker above wants it
     sends_each_subscription: bool = False  # equal filters of several subscribers are announced and stored separately
+    speaks_downward: bool = False
+    covers: bool = False
+    merges: bool = False
+    advertising: Advertising = Advertising.NONE
+    parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def advertises(self) -> bool:
+        return self.advertising is not Advertising.NONE
+
+    def checked(self, given: Mapping[str, Any]) -> dict[str, int]:
+        """All parameters with their values; raises ParameterError."""
+        known = {parameter.name: parameter for parameter in self.parameters}
+        for key, value in given.items():
+            if key not in known:
+                has = f"its parameters are {', '.join(known)}" if known else "it has none"
+                raise ParameterError(key, f"{self.name} routing has no such parameter; {has}")
+            if type(value) is not int:
+                raise ParameterError(key, f"must be a whole number, not {value}")
+            if value < known[key].minimum:
+                raise ParameterError(key, f"must be at least {known[key].minimum}, not {value}")
+        return {name: given.get(name, parameter.default) for name, parameter in known.items()}

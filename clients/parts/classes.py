@@ -102,8 +102,8 @@ def _churn_shares(scenario: Scenario, position: int) -> list[Share]:
         for (broker, number), override in subscriptions.overrides.items()
         if broker == position
     }
-    everywhere = subscriptions.everywhere
-    rest = None if everywhere is None else Share(everywhere.arrival_rate_per_s, (), everywhere.lifetime)
+    spread = subscriptions.spread if position in subscriptions.places else None
+    rest = None if spread is None else Share(spread.arrival_rate_per_s, (), spread.lifetime)
     return shares_of(rest, overrides, scenario.classes)
 
 
@@ -112,7 +112,8 @@ def _publication_shares(scenario: Scenario, position: int) -> list[Share]:
     overrides = {
         number: Share(rate, (number,)) for (broker, number), rate in rates.overrides_per_s.items() if broker == position
     }
-    return shares_of(Share(rates.everywhere_per_s, ()), overrides, scenario.classes)
+    spread_per_s = rates.spread_per_s if position in rates.places else 0.0
+    return shares_of(Share(spread_per_s, ()), overrides, scenario.classes)
 
 
 def _actors(scenario: Scenario, _: None) -> list[Callable[..., Any]]:
