@@ -67,6 +67,27 @@ def covers_strictly(wide: str, narrow: str) -> bool:
     return covers(wide, narrow) and not covers(narrow, wide)
 
 
+def overlap(one: str, other: str) -> bool:
+    """Whether some topic matches both filters."""
+    levels, others = filter_levels(one), filter_levels(other)
+    for first, second in ((levels[0], others[0]), (others[0], levels[0])):
+        if first == "+" and second.startswith("$"):
+            return False
+    for level, other_level in zip(levels, others, strict=False):
+        if "#" in (level, other_level):
+            return True
+        if level != other_level and "+" not in (level, other_level):
+            return False
+    longer = max(levels, others, key=len)
+    return len(levels) == len(others) or longer[min(len(levels), len(others)) :] == ("#",)
+
+
+def merged_filter(topic_filter: str) -> str | None:
+    """The filter for all filters that differ from this one only in the last level; None if there is none."""
+    prefix, slash, last = topic_filter.rpartition("/")
+    return f"{prefix}/+" if slash and last not in ("+", "#") else None
+
+
 def filter_levels(topic_filter: str) -> tuple[str, ...]:
     """The levels of a filter. Of two different filters that match the same topics it takes the longer one."""
     return _EQUIVALENT.get(topic_filter) or tuple(topic_filter.split("/"))

@@ -16,8 +16,10 @@ from pyspark.sql import functions as F
 from brokerbed.analysis.runs import STORED, Finished, Run
 from brokerbed.analysis.windows import BATCHES, Interval, compared_ns
 from brokerbed.log.record import CLIENTS
-from brokerbed.scenario import Scenario, is_wildcard, matches
+from brokerbed.metrics import ADVERTISEMENTS, LOCAL_ENTRIES, REMOTE_ENTRIES
+from brokerbed.scenario import Algorithm, Scenario, is_wildcard, matches
 from brokerbed.scenario.units import NS_PER_S
+from brokerbed.topics import merged_filter
 
 BINS = 128  # per run, by which rows are joined with the interval of their time
 DDL = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "string": "string", "bool": "boolean"}
@@ -95,9 +97,14 @@ class Frames:
         )
 
     @cached_property
-    def brokers(self) -> DataFrame:
-        rows = [(run.number, name) for run in self.finished.runs for name in run.scenario.tree.names]
-        return self.table(rows, "run int, broker string")
+    def tables(self) -> DataFrame:
+        """Every broker, and the metrics of the tables that it has."""
+        rows = []
+        for run in self.finished.runs:
+            metrics = [REMOTE_ENTRIES.name, LOCAL_ENTRIES.name]
+            metrics += [ADVERTISEMENTS.name] if run.scenario.algorithm.advertises else []
+            rows += [(run.number, name, metric) for name in run.scenario.tree.names for metric in metrics]
+        return self.table(rows, "run int, broker string, metric string")
 
     @cached_property
     def peers(self) -> DataFrame:
@@ -167,33 +174,43 @@ class Frames:
 
     @cached_property
     def always(self) -> DataFrame:
-        """The links to which a broker sends everything: to its parent, and without stored entries to its children."""
+        """The links to which a broker sends everything: up to the root, and without stored entries everywhere."""
         rows = []
         for run in self.finished.runs:
+            algorithm = run.scenario.algorithm
             for child, parent in run.scenario.tree.links:
-                rows.append((run.number, child, f"{child}>{parent}"))
-                if not run.scenario.algorithm.stores_entries:
+                if algorithm.climbs or not algorithm.stores_entries:
+                    rows.append((run.number, child, f"{child}>{parent}"))
+                if not algorithm.stores_entries:
                     rows.append((run.number, parent, f"{parent}>{child}"))
         return self.table(rows, "run int, broker string, client string")
 
     @cached_property
-    def ancestors(self) -> DataFrame:
-        """The links above each broker, named from the parent's end; none if the routing stores no entries."""
+    def subtrees(self) -> DataFrame:
+        """The links above each broker, by their lower end, in runs with links whose notifications may be unwanted."""
         rows = []
         for run in self.finished.runs:
-            parents = dict(run.scenario.tree.links) if run.scenario.algorithm.stores_entries else {}
-            for below in parents:
-                child = below
-                while (parent := parents.get(child)) is not None:
-                    rows.append((run.number, below, parent, f"{parent}>{child}"))
-                    child = parent
-        return self.table(rows, "run int, below string, broker string, client string")
+            if not _may_be_unwanted(run.scenario.algorithm):
+                continue
+            parents = dict(run.scenario.tree.links)
+            for broker in parents:
+                child: str | None = broker
+                while child in parents:
+                    rows.append((run.number, broker, child))
+                    child = parents[child]
+        return self.table(rows, "run int, broker string, child string")
 
     @cached_property
-    def sends_each(self) -> DataFrame:
-        """Whether several subscribers with equal filters have an entry each."""
-        rows = [(run.number, run.scenario.algorithm.sends_each_subscription) for run in self.finished.runs]
-        return self.table(rows, "run int, sends_each boolean")
+    def suspect_links(self) -> DataFrame:
+        """The directions of links on which notifications may cross that nobody below the link wants."""
+        rows = []
+        for run in self.finished.runs:
+            algorithm = run.scenario.algorithm
+            for child, parent in run.scenario.tree.links if _may_be_unwanted(algorithm) else ():
+                rows.append((run.number, f"{child}>{parent}", child, True))
+                if algorithm.merges:
+                    rows.append((run.number, f"{parent}>{child}", child, False))
+        return self.table(rows, "run int, client string, child string, is_up boolean")
 
     @cached_property
     def wildcards(self) -> DataFrame | None:
@@ -203,14 +220,19 @@ class Frames:
             scenario = run.scenario
             copies = range(scenario.copies)
             filters = [scenario.copy_of(peer, copy).topic for peer in scenario.subscribers for copy in copies]
-            wildcards = [pattern for pattern in (*filters, *scenario.filters_of_parts) if is_wildcard(pattern)]
-            if not wildcards:
-                continue
-            topics = [scenario.class_topic(number) for number in range(scenario.classes)]
-            topics += [scenario.copy_of(peer, copy).topic for peer in scenario.publishers for copy in copies]
-            topics += scenario.topics_of_parts
+            filters += scenario.filters_of_parts
+            others = [scenario.copy_of(peer, copy).topic for peer in scenario.publishers for copy in copies]
+            others += scenario.topics_of_parts
+            groups = range(scenario.groups or 0) if scenario.subscriptions.wide is not None else ()
+            wildcards = dict.fromkeys([*filter(is_wildcard, filters), *map(scenario.group_filter, groups)])
+            if scenario.algorithm.merges:
+                classes = [scenario.class_topic(number) for number in range(scenario.groups or 1)]
+                merged = map(merged_filter, (*classes, *filters, *others))
+                wildcards |= dict.fromkeys(it for it in merged if it is not None)
             for wildcard in wildcards:
-                rows[run.number, wildcard] = [topic for topic in dict.fromkeys(topics) if matches(wildcard, topic)]
+                topics = [scenario.class_topic(number) for number in scenario.classes_matching(wildcard)]
+                topics += [topic for topic in others if matches(wildcard, topic)]
+                rows[run.number, wildcard] = list(dict.fromkeys(topics))
         if not rows:
             return None
         matched = [(*key, topics) for key, topics in rows.items()]
@@ -225,6 +247,11 @@ _ARROW = {
     "array<string>": pa.list_(pa.string()),
     "boolean": pa.bool_(),
 }
+
+
+def _may_be_unwanted(algorithm: Algorithm) -> bool:
+    """Whether notifications always climb, and go down as stored entries say."""
+    return algorithm.stores_entries and algorithm.climbs
 
 
 def bin_ns_of(run: Run) -> int:

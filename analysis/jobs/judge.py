@@ -1,5 +1,6 @@
 """The judging job: checks the invariants of all runs of a directory."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -10,9 +11,13 @@ from pyspark.sql import functions as F
 
 from brokerbed.analysis import checks
 from brokerbed.analysis.jobs.facts import Facts
+from brokerbed.analysis.right_tables import RightTables
 from brokerbed.analysis.transforms import balance, entries, order
+from brokerbed.analysis.transforms.links import is_link
 from brokerbed.scenario.faults.registry import FAULTS
+from brokerbed.topics import ADVERTISE
 
+Local = dict[str, dict[str, int]]  # by broker and filter: how many of its clients have it
 OFFENDERS_MAX = 5  # violations of each invariant that are described
 
 
@@ -82,13 +87,36 @@ def _judged(facts: Facts) -> Iterator[DataFrame]:
         yield checks.never_entered(facts.passed, identified, frames.peers)
     moved = balance.movements(events, frames.inputs, facts.lives)
     last = facts.lives.groupBy("run", "broker").agg(F.max("life").alias("last_life"))
-    final = entries.final_entries(moved, last)
-    yield checks.tables(entries.wrong_entries(final, frames.ancestors, frames.sends_each))
+    changes = balance.with_life(events.where(F.col("event").isin(list(entries.CHANGES))), facts.lives)
+    final = entries.final_entries(changes, last).persist()
+    there = final.where(is_link(F.col("client"))).withColumnRenamed("entries", "there")
+    yield checks.tables(entries.compared_entries(there, _right_tables(facts, final)))
     spread = moved if frames.wildcards is None else balance.with_wildcards(moved, frames.wildcards)
     yield checks.routed(balance.episodes(balance.to_subscribers(spread, frames.always)))
     counts = balance.per_client(events, frames.inputs).persist()
     yield checks.sent_always(balance.always_balance(counts, frames.always))
     yield checks.crossed(balance.crossings_balance(counts), _struck(facts))
+
+
+def _right_tables(facts: Facts, final: DataFrame) -> DataFrame:
+    """The remote entries that brokers should have, for what their clients subscribe to and advertise at the end."""
+    local = final.where(~is_link(F.col("client"))).groupBy("run", "broker", "filter").agg(F.sum("entries"))
+    clients: dict[int, tuple[Local, Local]] = {}
+    for run, broker, topic_filter, count in local.collect():
+        wanted, advertised = clients.setdefault(run, (defaultdict(dict), defaultdict(dict)))
+        if topic_filter.startswith(ADVERTISE):
+            advertised[broker][topic_filter.removeprefix(ADVERTISE)] = count
+        elif not topic_filter.startswith("$"):  # these stay on their broker
+            wanted[broker][topic_filter] = count
+    rows = []
+    for run in facts.frames.finished.runs:
+        scenario = run.scenario
+        right = RightTables(
+            scenario.tree, scenario.algorithm, scenario.routing_parameters, *clients.get(run.number, ({}, {}))
+        )
+        for (broker, link), entries_ in right.held().items():
+            rows += [(run.number, broker, link, topic_filter, count) for topic_filter, count in entries_.items()]
+    return facts.frames.table(rows, "run int, broker string, client string, filter string, wanted bigint")
 
 
 def _struck(facts: Facts) -> DataFrame:

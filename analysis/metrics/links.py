@@ -3,7 +3,13 @@
 from typing import TYPE_CHECKING
 
 from brokerbed.analysis.metrics.definition import Definition
-from brokerbed.metrics import ADDITIONAL_NOTIFICATIONS, ALL_MESSAGES, CONTROL_MESSAGES, NOTIFICATIONS
+from brokerbed.metrics import (
+    ADDITIONAL_NOTIFICATIONS,
+    ALL_MESSAGES,
+    CONTROL_MESSAGES,
+    NOTIFICATIONS,
+    UNWANTED_NOTIFICATIONS,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,6 +23,14 @@ def _cells(facts: "Facts") -> "DataFrame":
     return link_cells(facts.frames.events, facts.times)
 
 
+def _unwanted_cells(facts: "Facts") -> "DataFrame":
+    from brokerbed.analysis.transforms.unwanted import interest_below, unwanted_cells
+
+    frames = facts.frames
+    interest = interest_below(frames.events, frames.subtrees, frames.wildcards, facts.lives)
+    return unwanted_cells(frames.events, facts.times, frames.suspect_links, interest)
+
+
 DEFINITIONS = (
     Definition(
         NOTIFICATIONS,
@@ -27,12 +41,21 @@ DEFINITIONS = (
     Definition(
         ADDITIONAL_NOTIFICATIONS,
         headline=lambda theory: theory.total(theory.traffic.additional),
-        measured_by=(_cells,),
+        measured_by=(_unwanted_cells,),
+    ),
+    Definition(
+        UNWANTED_NOTIFICATIONS,
+        headline=lambda theory: theory.total(theory.traffic.unwanted),
+        measured_by=(_unwanted_cells,),
+        applies=lambda scenario: scenario.algorithm.merges,
     ),
     Definition(
         CONTROL_MESSAGES,
         headline=lambda theory: theory.total(theory.traffic.control),
-        detail=lambda theory: theory.per_link(theory.traffic.control),
+        detail=lambda theory: theory.per_link(
+            theory.traffic.control_up,
+            theory.traffic.control_down if theory.scenario.algorithm.speaks_downward else None,
+        ),
         measured_by=(_cells,),
     ),
     Definition(

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from brokerbed.analysis.transforms.links import has_flag, is_link
-from brokerbed.log.record import DUPLICATE, REPLAY, WAITED
+from brokerbed.log.record import DUPLICATE, REPLAY, UNADVERTISED_FLAG, WAITED
 
 ROUTED = ("queued", "sent", "dropped")
 
@@ -34,16 +34,21 @@ def movements(events: DataFrame, inputs: DataFrame, restarts: DataFrame) -> Data
         "qos",
         "origin",
         "sequence",
+        has_flag(UNADVERTISED_FLAG).alias("is_unadvertised"),
     )
-    moved = wanted.where((F.col("change") != 0) | F.col("is_in") | F.col("is_routed"))
+    return with_life(wanted.where((F.col("change") != 0) | F.col("is_in") | F.col("is_routed")), restarts)
+
+
+def with_life(rows: DataFrame, restarts: DataFrame) -> DataFrame:
+    """The rows with the life of the broker that logged them."""
     is_later = (
-        (moved["run"] == restarts["run"])
-        & (moved["broker"] == restarts["broker"])
-        & (moved["position"] >= restarts["from_position"])
-        & (moved["position"] < restarts["to_position"])
+        (rows["run"] == restarts["run"])
+        & (rows["broker"] == restarts["broker"])
+        & (rows["position"] >= restarts["from_position"])
+        & (rows["position"] < restarts["to_position"])
     )
     life = F.coalesce(restarts["life"], F.lit(1)).alias("life")
-    return moved.join(F.broadcast(restarts), is_later, "left").select(*(moved[name] for name in moved.columns), life)
+    return rows.join(F.broadcast(restarts), is_later, "left").select(*(rows[name] for name in rows.columns), life)
 
 
 def with_wildcards(moved: DataFrame, wildcards: DataFrame) -> DataFrame:
@@ -93,6 +98,8 @@ def episodes(moved: DataFrame) -> DataFrame:
         .withColumn("episode", F.sum(F.col("begins").cast("int")).over(of_client))
         .withColumn("is_late", F.col("is_routed") & (F.lag("sequence").over(in_order) > F.col("sequence")))
         .withColumn("is_on", (F.col("entries") > 0) | F.col("ends"))
+        # what was not advertised goes to links whether or not they have an entry
+        .where(F.col("is_on") | ~F.col("is_unadvertised") | (F.col("change") != 0))
     )
     return (
         numbered.groupBy("place", "who", "episode", "is_on")

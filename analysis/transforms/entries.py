@@ -1,42 +1,39 @@
-"""The routing tables at the end of a run, and the tables that the subscriptions require."""
+"""The routing tables at the end of a run, beside those that subscriptions and advertisements require."""
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from brokerbed.analysis.transforms.links import is_link
+from brokerbed.topics import ADVERTISE
+
+CHANGES = {"subscribed": 1, "advertised": 1, "unsubscribed": -1, "unadvertised": -1}
 
 
-def final_entries(moved: DataFrame, lives: DataFrame) -> DataFrame:
-    """The entries at the end of a run (run, broker, client, filter, entries), from the last life of each broker."""
-    changes = moved.where(F.col("change") != 0).join(F.broadcast(lives), ["run", "broker"], "left")
-    last = changes.where(F.col("life") == F.coalesce("last_life", F.lit(1)))
+def final_entries(changes: DataFrame, lives: DataFrame) -> DataFrame:
+    """The entries at the end of a run (run, broker, client, filter, entries), from the last life of each broker.
+
+    Filters of advertisements begin with `$advertise/`.
+    """
+    last = changes.join(F.broadcast(lives), ["run", "broker"], "left").where(
+        F.col("life") == F.coalesce("last_life", F.lit(1))
+    )
+    is_advertisement = F.col("event").isin("advertised", "unadvertised")
+    topic_filter = F.when(is_advertisement, F.concat(F.lit(ADVERTISE), "topic")).otherwise(F.col("topic"))
     return (
-        last.groupBy("run", "broker", "client", F.col("topic").alias("filter"))
-        .agg(F.sum("change").alias("entries"))
+        last.groupBy("run", "broker", "client", topic_filter.alias("filter"))
+        .agg(F.sum(change()).alias("entries"))
         .where(F.col("entries") != 0)
     )
 
 
-def wrong_entries(entries: DataFrame, ancestors: DataFrame, sends_each: DataFrame) -> DataFrame:
-    """Remote entries that exist, and those that the local subscriptions below require: (..., there, wanted).
+def change() -> Column:
+    """By how much an event changes the number of entries."""
+    event = F.col("event")
+    is_added = event.isin([name for name, sign in CHANGES.items() if sign > 0])
+    return F.when(is_added, 1).when(event.isin(list(CHANGES)), -1).otherwise(0)
 
-    `ancestors` has every link above each broker, named from the parent's end. With identity-based routing a filter has
-    one entry per link, with simple routing one per subscription, with flooding none (it has no ancestors here).
-    """
-    local = (
-        entries.where(~is_link(F.col("client")))
-        .groupBy("run", F.col("broker").alias("below"), "filter")
-        .agg(F.sum("entries").alias("entries"))
-    )
-    wanted = (
-        local.join(F.broadcast(ancestors), ["run", "below"])
-        .groupBy("run", "broker", "client", "filter")
-        .agg(F.sum("entries").alias("subscriptions"))
-        .join(F.broadcast(sends_each), "run")
-        .withColumn("wanted", F.when(F.col("sends_each"), F.col("subscriptions")).otherwise(F.lit(1)))
-        .select("run", "broker", "client", "filter", "wanted")
-    )
-    there = entries.where(is_link(F.col("client"))).withColumnRenamed("entries", "there")
+
+def compared_entries(there: DataFrame, wanted: DataFrame) -> DataFrame:
+    """Remote entries that exist, and those that there should be: (..., there, wanted)."""
     return there.join(wanted, ["run", "broker", "client", "filter"], "full").select(
         "run",
         "broker",

@@ -1,13 +1,13 @@
-"""Messages on overlay links: notifications, additional notifications, control messages."""
+"""Messages on overlay links: notifications and control messages."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from brokerbed.analysis.transforms.moments import compared, within
-from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY
-from brokerbed.metrics import ADDITIONAL_NOTIFICATIONS, ALL_MESSAGES, CONTROL_MESSAGES, NOTIFICATIONS, Metric
+from brokerbed.log.record import DUPLICATE, REPLAY
+from brokerbed.metrics import ALL_MESSAGES, CONTROL_MESSAGES, NOTIFICATIONS, Metric
 
-CONTROL = ("link_subscribe", "link_unsubscribe", "link_refresh")
+CONTROL = ("link_subscribe", "link_unsubscribe", "link_advertise", "link_unadvertise", "link_refresh")
 
 
 def is_link(client: Column) -> Column:
@@ -18,16 +18,19 @@ def has_flag(flags: int) -> Column:
     return F.col("flags").bitwiseAND(F.lit(flags)) != 0
 
 
+def crosses() -> Column:
+    """Whether a row is a notification that crosses a link, for the first time."""
+    return (F.col("event") == "sent") & is_link(F.col("client")) & ~has_flag(REPLAY | DUPLICATE)
+
+
 def link_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
     """Counts per link and batch, and in total."""
-    is_sent = (F.col("event") == "sent") & is_link(F.col("client")) & ~has_flag(REPLAY | DUPLICATE)
-    crossings = events.where(is_sent | F.col("event").isin(*CONTROL))
+    crossings = events.where(crosses() | F.col("event").isin(*CONTROL))
     per_link = (
-        within(crossings.select("run", "bin_ns", "time_ns", "event", "client", "flags"), compared(intervals))
+        within(crossings.select("run", "bin_ns", "time_ns", "event", "client"), compared(intervals))
         .groupBy("run", "point", F.col("client").alias("link"), "batch", "seconds")
         .agg(
             F.sum((F.col("event") == "sent").cast("double")).alias("notifications"),
-            F.sum(((F.col("event") == "sent") & has_flag(ADDITIONAL)).cast("double")).alias("additional"),
             F.sum((F.col("event") != "sent").cast("double")).alias("control"),
         )
     )
@@ -36,7 +39,6 @@ def link_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
         _row(NOTIFICATIONS, F.col("link"), notifications),
         _row(CONTROL_MESSAGES, F.col("link"), control),
         _row(NOTIFICATIONS, F.lit(""), notifications),
-        _row(ADDITIONAL_NOTIFICATIONS, F.lit(""), F.col("additional")),
         _row(CONTROL_MESSAGES, F.lit(""), control),
         _row(ALL_MESSAGES, F.lit(""), notifications + control),
     )

@@ -6,9 +6,8 @@ Each function returns a bounded number of rows for the few runs that brokerbed/s
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from brokerbed.analysis.transforms.links import CONTROL, has_flag, is_link
+from brokerbed.analysis.transforms.links import CONTROL, crosses, is_link
 from brokerbed.analysis.transforms.moments import bin_of, compared, within
-from brokerbed.log.record import DUPLICATE, REPLAY
 from brokerbed.metrics import END_TO_END_DELAY
 from brokerbed.scenario.units import NS_PER_S
 
@@ -30,7 +29,7 @@ def counts(events: DataFrame, bins: int) -> DataFrame:
 def _kind() -> Column:
     event, over_link = F.col("event"), is_link(F.col("client"))
     return (
-        F.when((event == "sent") & over_link & ~has_flag(REPLAY | DUPLICATE), "notifications")
+        F.when(crosses(), "notifications")
         .when(event.isin(*CONTROL), "control")
         .when((event == "received") & ~over_link, "published")
         .when((event == "sent") & ~over_link, "delivered")

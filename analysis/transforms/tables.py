@@ -3,27 +3,33 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from brokerbed.analysis.transforms.entries import CHANGES, change
 from brokerbed.analysis.transforms.links import is_link
 from brokerbed.analysis.transforms.moments import within
-from brokerbed.metrics import LOCAL_ENTRIES, REMOTE_ENTRIES
+from brokerbed.metrics import ADVERTISEMENTS, LOCAL_ENTRIES, REMOTE_ENTRIES
 from brokerbed.scenario.units import NS_PER_S
 
 
 def table_changes(events: DataFrame) -> DataFrame:
-    """One row for each entry that was added (+1) or removed (-1)."""
-    return events.where(F.col("event").isin("subscribed", "unsubscribed")).withColumns(
-        {
-            "change": F.when(F.col("event") == "subscribed", 1).otherwise(-1),
-            "is_remote": is_link(F.col("client")),
-        }
+    """One row for each entry that was added (+1) or removed (-1), with the metric that counts it."""
+    is_remote, is_interest = is_link(F.col("client")), F.col("event").isin("subscribed", "unsubscribed")
+    metric = (
+        F.when(is_interest & is_remote, REMOTE_ENTRIES.name)
+        .when(is_interest, LOCAL_ENTRIES.name)
+        .when(is_remote, ADVERTISEMENTS.name)  # those of clients are not counted
     )
+    changes = events.where(F.col("event").isin(list(CHANGES)))
+    return changes.withColumns({"change": change(), "metric": metric}).where(F.col("metric").isNotNull())
 
 
 def table_cells(changes: DataFrame, intervals: DataFrame, brokers: DataFrame, restarts: DataFrame) -> DataFrame:
-    """Entry-seconds per broker and batch. Tables are empty when brokers start, and restarts are limits of intervals."""
+    """Entry-seconds per broker and batch. Tables are empty when brokers start, and restarts are limits of intervals.
+
+    `brokers` has a row for each broker and metric that applies.
+    """
     in_interval = (
-        within(changes.select("run", "bin_ns", "time_ns", "broker", "is_remote", "change"), intervals)
-        .groupBy("run", "broker", "is_remote", "interval")
+        within(changes.select("run", "bin_ns", "time_ns", "broker", "metric", "change"), intervals)
+        .groupBy("run", "broker", "metric", "interval")
         .agg(
             F.sum("change").alias("net"),
             F.sum(F.col("change") * (F.col("end_ns") - F.col("time_ns"))).alias("area"),
@@ -31,20 +37,19 @@ def table_cells(changes: DataFrame, intervals: DataFrame, brokers: DataFrame, re
     )
     grid = _grid(intervals, brokers, restarts)
     before = (
-        Window.partitionBy("run", "broker", "is_remote", "life")
+        Window.partitionBy("run", "broker", "metric", "life")
         .orderBy("interval")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
     sized = (
-        grid.join(in_interval, ["run", "broker", "is_remote", "interval"], "left")
+        grid.join(in_interval, ["run", "broker", "metric", "interval"], "left")
         .withColumn("size", F.coalesce(F.sum("net").over(before), F.lit(0)))
         .where(F.col("batch") >= 0)
     )
     entry_ns = F.col("size") * (F.col("end_ns") - F.col("begin_ns")) + F.coalesce("area", F.lit(0))
-    metric = F.when(F.col("is_remote"), REMOTE_ENTRIES.name).otherwise(LOCAL_ENTRIES.name)
     return (
         sized.withColumn("first", F.explode(F.array(F.lit(""), F.col("broker"))))
-        .groupBy("run", "point", metric.alias("metric"), "first", "batch", "seconds")
+        .groupBy("run", "point", "metric", "first", "batch", "seconds")
         .agg((F.sum(entry_ns) / NS_PER_S).alias("x"))
         .withColumns({"second": F.lit(""), "copy": F.lit(-1), "n": F.col("seconds")})
         .select("run", "point", "metric", "first", "second", "copy", "batch", "x", "n")
@@ -52,7 +57,7 @@ def table_cells(changes: DataFrame, intervals: DataFrame, brokers: DataFrame, re
 
 
 def _grid(intervals: DataFrame, brokers: DataFrame, restarts: DataFrame) -> DataFrame:
-    """Every broker in every interval, with both kinds of entries and the number of its restarts so far."""
+    """Every broker in every interval, for each metric that applies, with the number of its restarts so far."""
     times = intervals.select("run", "point", "interval", "begin_ns", "end_ns", "batch", "seconds").distinct()
     cells = times.join(F.broadcast(brokers), "run")
     is_before = (
@@ -60,9 +65,8 @@ def _grid(intervals: DataFrame, brokers: DataFrame, restarts: DataFrame) -> Data
         & (cells["broker"] == restarts["broker"])
         & (restarts["restarted_ns"] <= cells["begin_ns"])
     )
-    lives = (
+    return (
         cells.join(F.broadcast(restarts), is_before, "left")
         .groupBy([cells[name] for name in cells.columns])
         .agg(F.count("restarted_ns").alias("life"))
     )
-    return lives.withColumn("is_remote", F.explode(F.array(F.lit(True), F.lit(False))))

@@ -5,8 +5,12 @@ import pytest
 from brokerbed.analysis.transforms.links import link_cells
 from brokerbed.analysis.transforms.moments import bin_of, compared, within
 from brokerbed.analysis.transforms.tables import table_cells, table_changes
+from brokerbed.analysis.transforms.unwanted import interest_below, unwanted_cells
 from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, WAITED
 from tests.analysis.frames import LONG_AGO_S, S, Small, cells, plain
+
+TABLES = "run int, broker string, metric string"
+METRICS = ("table.remote_entries", "table.local_entries", "table.advertisements")
 
 
 def test_moments_find_their_interval(small: Small) -> None:
@@ -41,6 +45,7 @@ def test_link_cells(small: Small) -> None:
             (14, "b0", "sent", "c"),  # to a client
             (14, "b0", "received", "b1>b0"),
             (15, "b1", "link_subscribe", "b1>b0"),
+            (16, "b0", "link_advertise", "b0>b1"),
             (19.999, "b1", "link_unsubscribe", "b1>b0"),
             (20, "b1", "link_refresh", "b1>b0"),
             (21, "b1", "link_resync", "b1>b0"),  # outside of the rate of control
@@ -53,16 +58,59 @@ def test_link_cells(small: Small) -> None:
         ),
         intervals,
     )
-    # batch 0, of 10 s: up 2, down 1, control 2; batch 1, of 5 + 5 s: down 1, control 1
+    # batch 0, of 10 s: up 2, down 1, control 3; batch 1, of 5 + 5 s: down 1, control 1
     assert cells(found) == {
         ("rate.notifications", "b1>b0", "0"): (2, 10), ("rate.control", "b1>b0", "0"): (2, 10),
-        ("rate.notifications", "b0>b1", "0"): (1, 10), ("rate.control", "b0>b1", "0"): (0, 10),
+        ("rate.notifications", "b0>b1", "0"): (1, 10), ("rate.control", "b0>b1", "0"): (1, 10),
         ("rate.notifications", "b1>b0", "1"): (0, 10), ("rate.control", "b1>b0", "1"): (1, 10),
         ("rate.notifications", "b0>b1", "1"): (1, 10), ("rate.control", "b0>b1", "1"): (0, 10),
         ("rate.notifications", "0"): (3, 10), ("rate.notifications", "1"): (1, 10),
-        ("rate.notifications.additional", "0"): (1, 10), ("rate.notifications.additional", "1"): (0, 10),
-        ("rate.control", "0"): (2, 10), ("rate.control", "1"): (1, 10),
-        ("rate.total", "0"): (5, 10), ("rate.total", "1"): (2, 10),
+        ("rate.control", "0"): (3, 10), ("rate.control", "1"): (1, 10),
+        ("rate.total", "0"): (6, 10), ("rate.total", "1"): (2, 10),
+    }  # fmt: skip
+
+
+def test_unwanted_cells(small: Small) -> None:
+    """b2 below b1 below b0; c at b2 subscribes to t from 10 to 12 s and from 14 s on, d at b1 to t/+ from 16 to 17 s; b2
+    begins a second life at 18 s, in which c subscribes again at 19 s. Crossings of t and t/x, at the half seconds."""
+    changes = [
+        (10, "b2", "subscribed", "c", {"topic": "t"}),
+        (11, "b2", "subscribed", "e", {"topic": "t"}),  # a second client makes no difference
+        (11.1, "b2", "unsubscribed", "e", {"topic": "t"}),
+        (12, "b2", "unsubscribed", "c", {"topic": "t"}),
+        (12, "b1", "subscribed", "b1>b2", {"topic": "t"}),  # tables of brokers do not count
+        (14, "b2", "subscribed", "c", {"topic": "t"}),
+        (16, "b1", "subscribed", "d", {"topic": "t/+"}),
+        (17, "b1", "unsubscribed", "d", {"topic": "t/+"}),
+        (19, "b2", "subscribed", "c", {"topic": "t"}),
+    ]  # fmt: skip
+    crossings = [
+        *((second + 0.5, "b1", "sent", "b1>b0", {"topic": "t"}) for second in range(10, 20)),
+        *((second + 0.5, "b1", "sent", "b1>b2", {"topic": "t"}) for second in range(10, 20)),
+        *((second + 0.5, "b0", "sent", "b0>b1", {"topic": "t/x"}) for second in (15, 16, 17)),
+        (16.5, "b1", "sent", "b1>b2", {"topic": "t/x"}),  # d is not below this link
+        (13.5, "b1", "sent", "b1>b0", {"topic": "t", "flags": REPLAY}),
+        (13.5, "b1", "sent", "c", {"topic": "t"}),
+        (21, "b1", "sent", "b1>b0", {"topic": "u"}),  # after the end
+    ]
+    events = small.events(*sorted((*changes, *crossings), key=lambda row: row[0]))
+    subtrees = small.table("run int, broker string, child string", (0, "b1", "b1"), (0, "b2", "b1"), (0, "b2", "b2"))
+    lives = small.table(
+        "run int, broker string, life int, restarted_ns bigint, from_position bigint, to_position bigint",
+        (0, "b2", 2, 18 * S, 30, 1 << 62),
+    )
+    assert plain(events.where("broker = 'b2' and position >= 30"), "event", "time_ns") == [("subscribed", 19 * S)]
+    links = small.table(
+        "run int, client string, child string, is_up boolean",
+        (0, "b1>b0", "b1", True), (0, "b0>b1", "b1", False), (0, "b2>b1", "b2", True), (0, "b1>b2", "b2", False),
+    )  # fmt: skip
+    wildcards = small.table("run int, filter string, topics array<string>", (0, "t/+", ["t/x"]))
+    interest = interest_below(events, subtrees, wildcards, lives)
+    found = unwanted_cells(events, small.intervals((LONG_AGO_S, 10, -1), (10, 15, 0), (15, 20, 1)), links, interest)
+    # t is unwanted in seconds 12, 13 and 18; t/x below b1 in seconds 15 and 17, and below b2 always
+    assert cells(found) == {
+        ("rate.notifications.additional", "0"): (2, 5), ("rate.notifications.additional", "1"): (1, 5),
+        ("rate.notifications.unwanted", "0"): (2, 5), ("rate.notifications.unwanted", "1"): (1 + 2 + 1, 5),
     }  # fmt: skip
 
 
@@ -72,6 +120,7 @@ def test_table_cells(small: Small) -> None:
     b0, remote:  1 from -5, 2 from 12, 1 from 15, 3 from 21 (in the cut 2 from 26), 2 to the end
                  batch 0: 2*1 + 3*2 + 5*1 = 13; batch 1: 1*1 + 3*3 + 6*2 = 22
     b0, local:   1 from 24 on, which is where a cut begins: 0 in batch 0; 6*1 in batch 1
+    b0, advertisements: 1 from 12, 2 from 16, 1 from 19 on: 4 + 6 + 1 = 11; 10
     b1, local:   2 from 0, empty at 32, 1 from 33 on: 10*2 = 20; 4*2 + 2*2 + 1*0 + 3*1 = 15
     """
     changes = small.events(
@@ -87,16 +136,20 @@ def test_table_cells(small: Small) -> None:
         (26, "b0", "unsubscribed", "b0>b1"),
         (33, "b1", "subscribed", "c1"),
         (37, "b1", "subscribed", "c2"),  # after the end
+        (2, "b1", "advertised", "c1"),  # of a client
+        (12, "b0", "advertised", "b0>b1"),
+        (16, "b0", "advertised", "b0>b1"),
+        (19, "b0", "unadvertised", "b0>b1"),
     )
     found = table_cells(
         table_changes(changes),
         small.intervals(
             (LONG_AGO_S, 10, -1), (10, 20, 0), (20, 24, 1), (24, 30, -1), (30, 32, 1), (32, 36, 1)
         ),
-        small.table("run int, broker string", (0, "b0"), (0, "b1")),
+        small.table(TABLES, *((0, broker, metric) for broker in ("b0", "b1") for metric in METRICS)),
         small.table("run int, broker string, restarted_ns bigint", (0, "b1", 32 * S)),
     )  # fmt: skip
-    remote, local = "table.remote_entries", "table.local_entries"
+    remote, local, advertised = METRICS
     assert cells(found) == {
         (remote, "b0", "0"): (13, 10), (remote, "b0", "1"): (22, 10),
         (remote, "b1", "0"): (0, 10), (remote, "b1", "1"): (0, 10),
@@ -104,6 +157,9 @@ def test_table_cells(small: Small) -> None:
         (local, "b1", "0"): (20, 10), (local, "b1", "1"): (15, 10),
         (remote, "0"): (13, 10), (remote, "1"): (22, 10),
         (local, "0"): (20, 10), (local, "1"): (21, 10),
+        (advertised, "b0", "0"): (11, 10), (advertised, "b0", "1"): (10, 10),
+        (advertised, "b1", "0"): (0, 10), (advertised, "b1", "1"): (0, 10),
+        (advertised, "0"): (11, 10), (advertised, "1"): (10, 10),
     }  # fmt: skip
 
 
@@ -117,7 +173,7 @@ def test_tables_of_two_runs_are_kept_apart(small: Small) -> None:
     found = table_cells(
         table_changes(changes),
         small.intervals((LONG_AGO_S, 0, -1), (0, 6, 0), (6, 12, 1), runs=(0, 1)),
-        small.table("run int, broker string", (0, "b0"), (1, "b0")),
+        small.table(TABLES, *((run, "b0", metric) for run in (0, 1) for metric in METRICS)),
         small.table("run int, broker string, restarted_ns bigint", (1, "b0", 6 * S)),
     )
     rows = plain(found.where("metric = 'table.local_entries' and first = 'b0'"), "run", "batch", "x")
