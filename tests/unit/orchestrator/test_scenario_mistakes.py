@@ -67,7 +67,7 @@ MISTAKES = {
     "bad qos": (TREE + "publications: {qos: 3}\n", 5, "publications.qos", "must be 0, 1 or 2, not 3"),
     "size without unit": (TREE + "limits: {bytes: lots}\n", 5, "limits.bytes", "must be a size like 64MB"),
     "bad policy": (TREE + "limits: {policy: drop-newest}\n", 5, "limits.policy", "must be 'drop-oldest' or 'reject'"),
-    "bad routing": (TREE + "routing: covering\n", 5, "routing", "must be flooding, simple or identity, not covering"),
+    "bad routing": (TREE + "routing: fast\n", 5, "routing", "must be flooding, simple, identity, covering, merging, peer, advertisement or peer-advertisement, not fast"),
     "a law that is none": (TREE + "refresh: 1s\nservice: {link: 3ms}\n", 6, "service.link", "must be a mapping like {mean: 60s"),
     "unknown law": (TREE + "service: {link: {mean: 3ms, law: pareto}}\n", 5, "service.link.law", "must be 'exponential'"),
     "cv of an exponential": (TREE + "service: {link: {mean: 3ms, cv: 2}}\n", 5, "service.link.cv", "lognormal only"),
