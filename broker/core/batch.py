@@ -80,6 +80,8 @@ def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, bo
     access = session.access
     if (access is not None or topic[0] == "$") and not may_publish(access, session.user, session.client_id, topic):
         return None
+    if broker.advertising is not None and not broker.advertising.is_advertised(session, topic):
+        return None
     size, end = stop - at, stop
     prefix, last_start, empty_at = data[at:id_at], len(data) - (stop - at), payload_at - 1 - at
     while end <= last_start and data.startswith(prefix, end) and (form == V311 or not data[end + empty_at]):

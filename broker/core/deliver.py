@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 import mqtt5
 
 from brokerbed.broker.core import persist
-from brokerbed.broker.core.link import IDENTITY, MESSAGE, NOTIFICATION, RETAINED, RETAINED_FOR, tag, tag_head
+from brokerbed.broker.core.link import (
+    IDENTITY,
+    MESSAGE,
+    NOTIFICATION,
+    RETAINED,
+    RETAINED_FOR,
+    UNADVERTISED,
+    UNADVERTISED_MESSAGE,
+    tag,
+    tag_head,
+)
 from brokerbed.broker.core.run import TAGGED, V5
 from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.errors import ProtocolError
@@ -23,7 +33,7 @@ from brokerbed.broker.values import (
     Published,
     format_indicator,
 )
-from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, WAITED, Kind, Reason
+from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, UNADVERTISED_FLAG, WAITED, Kind, Reason
 
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
@@ -164,8 +174,10 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
     flags = RETAIN * delivery.retain | DUPLICATE * is_resent | REPLAY * (delivery.answers is not None)
     flags |= WAITED * delivery.has_waited
     if session.link is not None and not is_resent:  # a message that is resent is not counted twice
-        session.link.sent[NOTIFICATION if delivery.answers is None else RETAINED] += 1
+        kind = UNADVERTISED if message.is_unadvertised else NOTIFICATION
+        session.link.sent[kind if delivery.answers is None else RETAINED] += 1
         flags |= ADDITIONAL * (message.is_additional and session.link.is_parent)
+        flags |= UNADVERTISED_FLAG * message.is_unadvertised
     broker.log_message(now_ns, SENT, session.log_number, message, delivery.qos, 0, flags)
     broker.write(connection, output)
 
@@ -182,6 +194,7 @@ def encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_dup
         or delivery.identifiers
         or message.expires_at_ns is not None
         or delivery.answers is not None
+        or (message.is_unadvertised and connection.form == TAGGED)
     ) and connection.version == 5
     if has_properties or connection.aliases_max:
         return v5.encode(_packet(connection, delivery, packet_id, is_duplicate, now_ns))
@@ -217,6 +230,8 @@ def _packet(
     user_properties = list(properties.user_properties)
     if connection.form == TAGGED:
         user_properties.append((MESSAGE, tag(message.origin, message.sequence)))
+        if message.is_unadvertised:
+            user_properties.append((UNADVERTISED_MESSAGE, ""))
         if delivery.answers is not None:
             user_properties.append((RETAINED_FOR, delivery.answers.filter))
             if delivery.answers.identity:

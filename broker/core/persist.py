@@ -69,7 +69,8 @@ def forget_session(broker: "Broker", session: Session) -> None:
     if session.row_number == 0:
         return
     assert broker.unsaved is not None
-    for subscription in session.subscriptions.values():
+    advertised = session.publisher.filters if session.publisher is not None else {}
+    for subscription in (*session.subscriptions.values(), *advertised.values()):
         forget_subscription(broker, subscription)
     for delivery in session.deliveries():
         forget_delivery(broker, delivery)
@@ -277,7 +278,7 @@ def _received_id_row(session: Session) -> Row:
 
 def _message_row(message: Message) -> Row:
     properties = tuple(message.properties) if message.properties != NO_PROPERTIES else None
-    return (
+    row = (
         message.topic,
         message.payload,
         message.qos,
@@ -287,6 +288,7 @@ def _message_row(message: Message) -> Row:
         message.expires_at_ns,
         properties,
     )
+    return (*row, True) if message.is_unadvertised else row
 
 
 def _delivery_row(delivery: Delivery) -> Row:

@@ -56,6 +56,10 @@ class Subscription:
         self.row_number = 0  # of the subscription's row in the store; 0: it has none
         self.entry_count = 1  # for a link: how many entries of the neighbour have this filter
 
+    @property
+    def is_shared(self) -> bool:
+        return self.filter.startswith(SHARE)
+
 
 class Target:
     """One receiver of a topic: all matching subscriptions of one session, merged into one."""
@@ -239,6 +243,13 @@ class Subscriptions:
         """The subscriptions to exactly this filter, without shared ones."""
         node = self._node(topic_filter, create=False)
         return node.subscriptions.values() if node is not None else ()
+
+    def matching(self, topic: str) -> "Iterator[Subscription]":
+        """All subscriptions that match a topic, also shared ones."""
+        for node in self._matching_nodes(topic):
+            yield from node.subscriptions.values()
+            for group in node.groups.values():
+                yield from group.members.values()
 
     def _forget(self, topic_filter: str) -> None:
         if is_wildcard(topic_filter):

@@ -7,22 +7,18 @@ The number of changes that may be under way is made as small as 1, so that most 
 from collections import Counter
 from unittest.mock import patch
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.core_client import FOREVER_S, Client
 from tests.core_network import Network
-from tests.peer_routing import PEER
-
-pytestmark = pytest.mark.usefixtures("peer_routing")
 
 RETAINED = {"a": b"a", "b": b"b", "c/#": b"c"}  # by filter: what is retained for it
 LIMIT = "brokerbed.broker.core.announcements.UNACKNOWLEDGED_MAX"
 REFRESH_S = 5.0
 HELD_REFRESHES_MAX = 2  # after three the parent drops what was not repeated
 NAMES = ("c0", "c1")
-ROUTINGS = ("identity", "simple", PEER.name)
+ROUTINGS = ("identity", "simple", "peer")
 TOGGLES = st.tuples(st.sampled_from(NAMES), st.sampled_from(sorted(RETAINED)))
 STEPS = TOGGLES | st.sampled_from(("hold", "release", "cut", "refresh"))
 
@@ -33,7 +29,7 @@ class Story:
 
     def __init__(self, routing: str, is_durable: bool) -> None:
         self.routing = routing
-        self.at = {"c0": "leaf", "c1": "root" if routing == PEER.name else "leaf"}
+        self.at = {"c0": "leaf", "c1": "root" if routing == "peer" else "leaf"}
         self.network = Network(
             {"root": None, "leaf": "root"}, is_durable, routing=routing, refresh_s=REFRESH_S, keep_alive_max_s=0
         )

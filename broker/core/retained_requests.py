@@ -1,0 +1,124 @@
+"""Retained messages that this broker asks its parent for, and what it does with the answers.
+
+All retained messages climb to the root. A broker that announces a filter to its parent asks for those that match, keeps
+them, and is kept up to date by the entry from then on. So whatever it has for a topic that a subscription here matches
+is the newest one, and all these subscribers have got it: a retained message from the parent that is new here goes to
+all of them, and one that is already here goes to nobody.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import mqtt5
+
+from brokerbed.broker.core import handle_publish, handle_subscribe, persist
+from brokerbed.broker.core.link import NOTIFICATION, RETAINED, Link
+from brokerbed.broker.core.session import Session
+from brokerbed.broker.core.subscriptions import Subscription
+from brokerbed.broker.values import Entry, Message
+from brokerbed.log.record import REPLAY, RETAIN, Kind
+from brokerbed.topics import matches
+
+if TYPE_CHECKING:
+    from brokerbed.broker.core.broker import Broker
+    from brokerbed.broker.core.connection import Connection
+
+
+class RetainedRequests:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._foreign_requests: dict[Entry, set[str]] = {}  # requests a foreign parent is answering -> topics so far
+        self._pings: deque[Entry | None] = deque()  # unanswered pings, with the entry whose request each one follows
+
+    def ask(self, entry: Entry, parent: Session, cause: Subscription | None) -> None:
+        """The parent is asked for the retained messages of an entry, because of a new subscription.
+
+        Ours may be outdated, so they are dropped, except those still waiting to be sent to the parent and those that
+        another subscription has kept up to date.
+        """
+        ours = list(handle_subscribe.retained_for(self._broker, entry.filter))
+        if ours:
+            climbing = _climbing(parent)
+            for message in ours:
+                if message.topic not in climbing and not self._is_kept_up_to_date(message.topic, cause):
+                    persist.retain(self._broker, message.topic, None)
+
+    def _is_kept_up_to_date(self, topic: str, cause: Subscription | None) -> bool:
+        return any(
+            subscription is not cause or subscription.entry_count > 1 for subscription in self._interested(topic)
+        )
+
+    def _interested(self, topic: str) -> list[Subscription]:
+        """The subscriptions of clients and children, also shared ones, that match a topic."""
+        matching = self._broker.subscriptions.matching(topic)
+        return [it for it in matching if it.session.link is None or not it.session.link.is_parent]
+
+    def replayed(self, message: Message, now_ns: int) -> None:
+        """Pass a retained message from the parent to the subscribers here, unless they have it or ours is newer."""
+        entry, message.replay_for = message.replay_for, None
+        parent = self._broker.overlay.parent
+        assert entry is not None
+        assert parent is not None
+        assert parent.link is not None
+        topic = message.topic
+        stored = self._broker.retained.get(topic)
+        if stored is not None and (topic in _climbing(parent) or _is_same(stored, message, parent.link)):
+            return
+        if not self._broker.overlay.algorithm.stores_entries:
+            handle_publish.publish(self._broker, message, now_ns, entry)
+            return
+        interested = self._interested(topic)
+        if not interested:
+            return
+        persist.retain(self._broker, topic, message)
+        for subscription in interested:
+            if subscription.wants_retained and not subscription.is_shared:
+                answers = Entry(subscription.filter, subscription.identity)
+                handle_subscribe.send_one_retained(self._broker, subscription, message, answers, now_ns)
+
+    def foreign_parent_asked(self, connection: "Connection", entry: Entry) -> None:
+        """A foreign parent was asked for retained messages. It does not mark its answer, so a ping follows: the answer
+        is complete when the ping is answered."""
+        self._foreign_requests[entry] = set()
+        self.ping(connection, entry)
+
+    def ping(self, connection: "Connection", request: Entry | None = None) -> None:
+        self._pings.append(request)
+        self._broker.send(connection, mqtt5.PingReqPacket())
+
+    def ping_answered(self) -> None:
+        if self._pings and (answered := self._pings.popleft()) is not None:
+            self._foreign_requests.pop(answered, None)
+
+    def received_from_foreign(self, link: Link, message: Message, now_ns: int) -> None:
+        """Count and log a message from a foreign parent, which does neither, and recognise answers to our requests."""
+        if message.retain:
+            for entry, topics in self._foreign_requests.items():
+                if message.topic not in topics and matches(entry.filter, message.topic):
+                    topics.add(message.topic)
+                    message.replay_for = entry
+                    break
+        link.received[NOTIFICATION if message.replay_for is None else RETAINED] += 1
+        log = self._broker.log
+        if log is not None:
+            flags = RETAIN * message.retain | REPLAY * (message.replay_for is not None)
+            subject = log.number(f"{link.peer}>{self._broker.config.name}")
+            self._broker.log_message(now_ns, Kind.SENT, subject, message, message.qos, flags=flags)
+
+    def lost(self) -> None:
+        """The link to the parent is down."""
+        self._foreign_requests.clear()
+        self._pings.clear()
+
+
+def _is_same(ours: Message, theirs: Message, link: Link) -> bool:
+    """Whether the parent's retained message is the one that is here. Clients of a foreign parent give no identity."""
+    is_same = (ours.origin, ours.sequence) == (theirs.origin, theirs.sequence)
+    return is_same or (link.is_foreign and ours.payload == theirs.payload)
+
+
+def _climbing(parent: Session) -> set[str]:
+    """Topics with a retained message that waits to be sent to the parent, and is therefore newer than the parent's."""
+    assert parent.link is not None
+    waiting = (*parent.link.staged, *parent.queue)
+    return {delivery.message.topic for delivery in waiting if delivery.message.retain}
