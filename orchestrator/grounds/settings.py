@@ -51,6 +51,7 @@ def _broker_settings(scenario: Scenario, broker: str) -> dict[str, Any]:
         "allow_anonymous": True,
         "link_secret_file": SECRET,
         **parent,
+        "routing_parameters": dict(scenario.routing_parameters),
         "limits": {
             "keep_alive_max_s": 0,
             "partial_bytes_max": UNLIMITED,

@@ -103,11 +103,18 @@ class BruteForce:
             self.sides[network.parents[child], child] = frozenset(brokers) - below
         self.switched = [source for source in network.sources if source.on_off_s is not None]
         self.has_advertisements = "advertisement" in algorithm
+        self._entries: dict[State, Told] = {}
+        self._states: dict[tuple[bool, ...], State] = {}
         self.has_root = not algorithm.startswith("peer")
 
     # -- what is stored in one state ----------------------------------------------------------------------------
 
     def entries(self, state: State) -> Told:
+        if state not in self._entries:  # a state is met once by itself and once for each change that leads to it
+            self._entries[state] = self._entries_of(state)
+        return self._entries[state]
+
+    def _entries_of(self, state: State) -> Told:
         told = {}
         for (here, there), side in self.sides.items():
             is_up = self.network.parents[here] == there
@@ -175,18 +182,24 @@ class BruteForce:
         for on in product((False, True), repeat=sum(sizes)):
             wanting, sending = on[: sizes[0]], on[sizes[0] :]
             probability = math.prod(self.chance(position, is_on) for position, is_on in enumerate(on))
-            state = self.state(wanting, sending)
+            state = self.state(*wanting, *sending)
             self.add_sizes(sums, state, probability)
             self.add_notifications(sums, state, sending, probability)
             for position, is_on in enumerate(on):
                 if not is_on:  # in equilibrium it is switched off as often as on
                     other = (*on[:position], True, *on[position + 1 :])
-                    changed = self.state(other[: sizes[0]], other[sizes[0] :])
+                    changed = self.state(*other)
                     rate = probability * self.rate(position)
                     self.add_control(sums, [*self.messages(state, changed), *self.messages(changed, state)], rate)
         return sums
 
-    def state(self, wanting: tuple[bool, ...], sending: tuple[bool, ...]) -> State:
+    def state(self, *on: bool) -> State:
+        """By whether each of the subscriptions and each of the sources that come and go is on."""
+        if on not in self._states:
+            self._states[on] = self._state_of(on[: len(self.network.churns)], on[len(self.network.churns) :])
+        return self._states[on]
+
+    def _state_of(self, wanting: tuple[bool, ...], sending: tuple[bool, ...]) -> State:
         brokers = range(len(self.network.parents))
         wanted: list[set[str]] = [set() for _ in brokers]
         advertised: list[set[str]] = [set() for _ in brokers]
