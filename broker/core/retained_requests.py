@@ -68,8 +68,8 @@ class RetainedRequests:
             handle_publish.publish(self._broker, message, now_ns, entry)
             return
         interested = self._interested(topic)
-        if not interested:
-            return
+        if not interested and not parent.link.announced.is_in_force(entry):
+            return  # nobody is interested any more
         persist.retain(self._broker, topic, message)
         for subscription in interested:
             if subscription.wants_retained and not subscription.is_shared:
