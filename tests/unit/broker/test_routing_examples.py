@@ -165,9 +165,11 @@ def test_peer_advertisement_sends_subscriptions_towards_publishers_only() -> Non
     watch = Watch("peer-advertisement")
     source, reader = watch.client("B2", "source"), watch.client("B3", "reader")
     reader.subscribe("f/+")
-    assert watch.crossed() == {}
+    assert watch.crossed() == {"retained": "B1>R B3>B1"}  # asks for retained messages, and leaves no entries
     source.subscribe("$advertise/f/#")
-    assert watch.crossed() == {"advertise": "B1>B3 B1>B4 B1>R B2>B1", "subscribe": "B1>B2 B3>B1"}
+    assert watch.crossed() == {
+        "advertise": "B1>B3 B1>B4 B1>R B2>B1", "subscribe": "B1>B2 B3>B1", "retained": "B1>R",
+    }  # fmt: skip
     source.publish("f/1", b"x")
     assert watch.crossed() == {"notification": "B1>B3 B2>B1"}
     source.publish("g", b"not advertised")
@@ -273,3 +275,23 @@ def test_subscriber_below_a_cover_that_is_not_answered_yet_gets_what_is_retained
     narrow.subscribe("a/1")
     watch.network.release("B1")
     assert (wide.payloads(), narrow.payloads()) == ([b"kept"], [b"kept"])
+
+
+@pytest.mark.parametrize("routing", ["peer", "advertisement", "peer-advertisement"])
+def test_later_subscriber_finds_what_is_retained_though_its_publisher_is_gone(routing: str) -> None:
+    watch = Watch(routing)
+    writer = watch.client("B2", "writer")
+    writer.subscribe("$advertise/f")
+    writer.publish("f", b"kept", qos=1, retain=True)
+    writer.drop()
+    first = watch.client("B3", "first")
+    first.subscribe("+")
+    assert first.payloads() == [b"kept"]
+    watch.network.cut("B4")
+    second = watch.client("B4", "second")
+    second.subscribe("f")
+    watch.network.join("B4")
+    assert (second.payloads(), first.payloads()) == ([b"kept"], [])
+    third = watch.client("R", "third")
+    third.subscribe("#")
+    assert (third.payloads(), second.payloads(), first.payloads()) == ([b"kept"], [], [])
