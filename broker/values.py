@@ -13,6 +13,7 @@ from brokerbed.topics import ADVERTISE
 NS_PER_S = 1_000_000_000
 CACHED_TOPIC_CHARS_MAX = 256  # longer topics are never cached: 100 000 topics of 64 KB would be 6 GB
 ANSWERED = "$answered/"  # begins the filter of an entry that ends the answer to an advertisement; see Entry.is_answer
+REQUESTED = "$retained/"  # begins the filter of an entry that asks for retained messages; see Entry.is_request
 FORMAT_0_GIVEN = 2  # stands for a Payload Format Indicator of 0 in packet objects, where 0 means that there is none
 
 
@@ -20,8 +21,8 @@ class Entry(NamedTuple):
     """One entry in a routing table.
 
     `identity` distinguishes entries with equal filters if the algorithm stores one for each subscription. Besides
-    interest there are advertisements and answers to them; a prefix of the filter, which no announced filter of a client
-    can have, tells them apart.
+    interest there are advertisements, answers to them, and requests for retained messages; a prefix of the filter,
+    which begins with `$` as no announced filter of a client does, tells them apart.
     """
 
     filter: str
@@ -38,13 +39,26 @@ class Entry(NamedTuple):
         return self.filter.startswith(ANSWERED)
 
     @property
+    def is_request(self) -> bool:
+        """Whether it is no lasting entry, but asks the parent once for the retained messages that match."""
+        return self.filter.startswith(REQUESTED)
+
+    @property
+    def is_interest(self) -> bool:
+        return not self.filter.startswith("$")
+
+    @property
     def topics(self) -> str:
-        """The filter of an advertisement, or of the answer to one."""
+        """The filter of an advertisement, of the answer to one, or of a request."""
         return self.filter.partition("/")[2]
 
 
 def advertisement(topics: str) -> Entry:
     return Entry(ADVERTISE + topics)
+
+
+def request(topics: str) -> Entry:
+    return Entry(REQUESTED + topics)
 
 
 def answer(topics: str) -> Entry:

@@ -162,6 +162,9 @@ def add(broker: "Broker", session: Session, entry: Entry, is_resync: bool, now_n
     An answer to an advertisement that is being withdrawn is ignored. The neighbour forgets it with the advertisement.
     """
     link = session.link
+    if entry.is_request:
+        broker.overlay.retained.requested(session, entry.topics, now_ns)
+        return
     if link is not None and entry.is_answer and not link.announced.is_in_force(advertisement(entry.topics)):
         return
     if link is None:

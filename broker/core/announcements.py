@@ -29,6 +29,7 @@ from brokerbed.broker.core.link import (
     REFRESH,
     RESYNC,
     RESYNCS,
+    RETAINED,
     SUBSCRIBE,
     UNADVERTISE,
     UNSUBSCRIBE,
@@ -129,7 +130,7 @@ class Announcements:
         if announced.unacknowledged_id != packet_id:  # a newer change of the entry was sent or is waiting
             return
         announced.unacknowledged_id = 0
-        if change.is_added:
+        if change.is_added and not entry.is_request:
             self._save(entry, announced, True)
             return
         self.forget(entry)
@@ -177,7 +178,7 @@ class Announcements:
 
         If a cover of the filter is announced, this broker has them already.
         """
-        if entry.is_advertisement or entry.is_answer:
+        if not entry.is_interest:
             return False
         announced = self.entries.get(entry)
         if announced is not None and announced.is_asked_for:
@@ -186,7 +187,25 @@ class Announcements:
 
     def unwanted(self, wanted: dict[Entry, None]) -> list[Entry]:
         """The announced entries that are not wanted and that no announced cover is about to replace."""
-        return [entry for entry, announced in self.entries.items() if entry not in wanted and not announced.replaced_by]
+        return [
+            entry
+            for entry, announced in self.entries.items()
+            if entry not in wanted and not announced.replaced_by and not entry.is_request
+        ]
+
+    def request(self, entry: Entry, now_ns: int) -> None:
+        """Ask the parent for retained messages, now or when the link is up."""
+        if self.session.connection is not None:
+            self.announce(Change(entry, True, RETAINED, False), now_ns)
+        elif entry not in self.entries:
+            announced = self._new(entry)
+            announced.unacknowledged_id = UNCERTAIN
+            self._save(entry, announced, False)
+
+    def repeat_requests(self, now_ns: int) -> None:
+        """Ask again for what the parent may not have been asked for before the link was cut."""
+        for entry in [entry for entry in self.entries if entry.is_request]:
+            self.request(entry, now_ns)
 
     def forget_all(self) -> None:
         """The neighbour has none of the announced entries any more."""
@@ -203,12 +222,12 @@ class Announcements:
         if self.index is not None and self.advertised_index is not None:
             if entry.is_advertisement:
                 self.advertised_index.discard(entry.topics)
-            else:
+            elif entry.is_interest:
                 self.index.discard(entry.filter)
 
     def _new(self, entry: Entry) -> Announced:
         announced = self.entries[entry] = Announced()
-        if self.index is not None and not (entry.is_advertisement or entry.is_answer):
+        if self.index is not None and entry.is_interest:
             self.index.add(entry.filter)
         return announced
 
@@ -293,7 +312,7 @@ class Announcements:
         if entry.is_answer:
             return
         link.sent[change.kind] += 1
-        if broker.log is not None:
+        if broker.log is not None and not entry.is_request:
             is_named = change.kind in (ADVERTISE, UNADVERTISE)  # the kind says that it is an advertisement
             topic = broker.log.number(entry.topics if is_named else entry.filter)
             broker.log.add(now_ns, _LOGGED[change.kind], self.session.log_number, topic, flags=change.is_added)

@@ -14,7 +14,7 @@ from brokerbed.broker.core.link import IDENTITY, RESYNC, RESYNCS, is_reserved, p
 from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.core.subscriptions import SHARE, Subscription, split_share
 from brokerbed.broker.errors import MalformedPacketError, ProtocolError
-from brokerbed.broker.values import ANSWERED, Entry, Message
+from brokerbed.broker.values import ANSWERED, REQUESTED, Entry, Message
 from brokerbed.log.record import Kind
 from brokerbed.topics import ADVERTISE, filter_problem, is_wildcard, matches
 
@@ -39,7 +39,7 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
     wants_retained: list[Subscription] = []
     for wanted in packet.topic_filters:
         is_advertised = _is_advertised(session, wanted.pattern)
-        code = _refusal(broker, session, wanted, is_advertised)
+        code = _refusal(broker, session, wanted)
         if session.link is None and is_reserved(packet.user_properties):
             code = mqtt5.SubAckReasonCode.NOT_AUTHORIZED
         if code is not None:
@@ -66,8 +66,8 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
 
 
 def _is_advertised(session: Session, pattern: str) -> bool:
-    """Whether this is no subscription but an advertisement or, from a neighbour, the end of the answer to one."""
-    return pattern.startswith(ADVERTISE) or (session.link is not None and pattern.startswith(ANSWERED))
+    """Whether this is no subscription but an advertisement or, from a neighbour, an answer or a request."""
+    return pattern.startswith(ADVERTISE) or (session.link is not None and pattern.startswith((ANSWERED, REQUESTED)))
 
 
 def _add(broker: "Broker", subscription: Subscription, properties: list[tuple[str, str]], now_ns: int) -> bool:
@@ -179,7 +179,7 @@ def announced_by_parent(broker: "Broker", session: Session, change: Change, now_
     """The parent has announced or withdrawn an entry, as a child does with SUBSCRIBE and UNSUBSCRIBE."""
     entry = change.entry
     properties = [(IDENTITY, entry.identity)]
-    if entry.is_advertisement or entry.is_answer:
+    if not entry.is_interest:
         action = advertisements.add if change.is_added else advertisements.remove
         action(broker, session, entry, change.kind == RESYNC, now_ns)
         return
@@ -221,11 +221,11 @@ def _log(broker: "Broker", kind: Kind, session: Session, topic_filter: str, qos:
         broker.log.add(now_ns, kind, session.log_number, broker.log.number(topic_filter), qos=qos)
 
 
-def _refusal(
-    broker: "Broker", session: Session, wanted: mqtt5.TopicFilter, is_advertised: bool
-) -> mqtt5.SubAckReasonCode | None:
+def _refusal(broker: "Broker", session: Session, wanted: mqtt5.TopicFilter) -> mqtt5.SubAckReasonCode | None:
     pattern = wanted.pattern
-    if is_advertised:
+    if session.link is not None and pattern.startswith(REQUESTED):
+        pattern = pattern.removeprefix(REQUESTED)
+    elif _is_advertised(session, pattern):
         return advertisements.refusal(broker, session, pattern)
     if pattern.startswith(SHARE):
         group, pattern = split_share(pattern)

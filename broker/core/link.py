@@ -66,7 +66,7 @@ class Link:
 
     def table(self, entry: Entry) -> dict[Entry, int]:
         """The table to which an entry from the neighbour belongs."""
-        return self.advertised if entry.is_advertisement or entry.is_answer else self.entries
+        return self.entries if entry.is_interest else self.advertised
 
     def is_known_copy(self, origin: str, sequence: int) -> bool:
         """Whether a foreign peer has sent this message before. The message is remembered for the next call."""

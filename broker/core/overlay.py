@@ -31,7 +31,7 @@ from brokerbed.broker.core.retained_requests import RetainedRequests
 from brokerbed.broker.core.run import TAGGED
 from brokerbed.broker.core.session import Session
 from brokerbed.broker.core.subscriptions import Subscription
-from brokerbed.broker.routing.strategy import Algorithm, Announcement
+from brokerbed.broker.routing.strategy import Advertising, Algorithm, Announcement
 from brokerbed.broker.values import NS_PER_S, Entry, Message
 from brokerbed.log.record import Kind
 
@@ -77,6 +77,8 @@ class Overlay:
         `cause`: the new subscription that the entry stands for.
         """
         self._announce_all(self.strategy.heard(source, entry, is_added), is_resync, now_ns, cause)
+        if cause is not None and self.algorithm.advertising is Advertising.EVERYWHERE:
+            self.retained.request(entry, cause, now_ns)
 
     def _announce_all(
         self, announcements: Iterable[Announcement], is_resync: bool, now_ns: int, cause: Subscription | None = None
@@ -316,6 +318,7 @@ class Overlay:
         for entry in wanted:
             if not link.announced.is_acknowledged(entry):
                 self._announce(link, entry, True, RESYNC, now_ns)
+        link.announced.repeat_requests(now_ns)
         for entry in link.announced.unwanted(wanted):  # last, so that there is an entry for everything at any time
             self._announce(link, entry, False, RESYNC, now_ns)
 

@@ -93,7 +93,7 @@ class _Restoring:
         session, topic_filter, identity = row
         entry, restored = Entry(topic_filter, identity), self.sessions[session]
         assert restored.link is not None
-        is_interest = not (entry.is_advertisement or entry.is_answer)
+        is_interest = entry.is_interest
         if is_interest and topic_filter not in restored.subscriptions and not self._may_read(restored, topic_filter):
             self._remove(persist.ENTRY | number)
             return

@@ -6,7 +6,7 @@ is the newest one, and all these subscribers have got it: a retained message fro
 all of them, and one that is already here goes to nobody.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 import mqtt5
@@ -15,7 +15,7 @@ from brokerbed.broker.core import handle_publish, handle_subscribe, persist
 from brokerbed.broker.core.link import NOTIFICATION, RETAINED, Link
 from brokerbed.broker.core.session import Session
 from brokerbed.broker.core.subscriptions import Subscription
-from brokerbed.broker.values import Entry, Message
+from brokerbed.broker.values import Entry, Message, request
 from brokerbed.log.record import REPLAY, RETAIN, Kind
 from brokerbed.topics import matches
 
@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
     from brokerbed.broker.core.connection import Connection
 
+CHILDREN_ASKING_MAX = 10_000  # filters for which children wait for retained messages; an answer takes a round trip
+
 
 class RetainedRequests:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
+        self._children_asking: OrderedDict[str, dict[Session, None]] = OrderedDict()  # by filter, for us to pass on
         self._foreign_requests: dict[Entry, set[str]] = {}  # requests a foreign parent is answering -> topics so far
         self._pings: deque[Entry | None] = deque()  # unanswered pings, with the entry whose request each one follows
 
@@ -53,6 +56,46 @@ class RetainedRequests:
         matching = self._broker.subscriptions.matching(topic)
         return [it for it in matching if it.session.link is None or not it.session.link.is_parent]
 
+    def request(self, entry: Entry, cause: Subscription, now_ns: int) -> None:
+        """Ask the parent for retained messages because of a new subscription that may not be announced to it."""
+        parent = self._broker.overlay.parent
+        if parent is None or cause.session is parent:
+            return
+        assert parent.link is not None
+        announced = parent.link.announced
+        if announced.is_in_force(Entry(entry.filter)) or self._others_want(entry.filter, cause):
+            return
+        self.ask(entry, parent, cause)
+        announced.request(request(entry.filter), now_ns)
+
+    def requested(self, child: Session, topic_filter: str, now_ns: int) -> None:
+        """A child asks for retained messages without a lasting entry. Only if we know them all do we answer."""
+        parent = self._broker.overlay.parent
+        if parent is None or self._others_want(topic_filter, None):
+            subscription = Subscription(child, topic_filter, 2, True, True, 0)
+            for message in list(handle_subscribe.retained_for(self._broker, topic_filter, now_ns)):
+                handle_subscribe.send_one_retained(self._broker, subscription, message, Entry(topic_filter), now_ns)
+            return
+        assert parent.link is not None
+        self._children_asking.setdefault(topic_filter, {})[child] = None
+        self._children_asking.move_to_end(topic_filter)
+        if len(self._children_asking) > CHILDREN_ASKING_MAX:
+            self._children_asking.popitem(last=False)
+        parent.link.announced.request(request(topic_filter), now_ns)
+
+    def _others_want(self, topic_filter: str, cause: Subscription | None) -> bool:
+        """Whether another subscription of a client or child to this filter keeps all its topics up to date."""
+        return any(
+            subscription is not cause and (subscription.session.link is None or not subscription.session.link.is_parent)
+            for subscription in self._broker.subscriptions.to_filter(topic_filter)
+        )
+
+    def _pass_on(self, message: Message, entry: Entry, now_ns: int) -> None:
+        """Send a retained message to the children that have asked for it without a lasting entry."""
+        for child in self._children_asking.get(entry.filter, ()):
+            subscription = Subscription(child, entry.filter, 2, True, True, 0)
+            handle_subscribe.send_one_retained(self._broker, subscription, message, entry, now_ns)
+
     def replayed(self, message: Message, now_ns: int) -> None:
         """Pass a retained message from the parent to the subscribers here, unless they have it or ours is newer."""
         entry, message.replay_for = message.replay_for, None
@@ -62,14 +105,15 @@ class RetainedRequests:
         assert parent.link is not None
         topic = message.topic
         stored = self._broker.retained.get(topic)
+        self._pass_on(message, entry, now_ns)
         if stored is not None and (topic in _climbing(parent) or _is_same(stored, message, parent.link)):
             return
         if not self._broker.overlay.algorithm.stores_entries:
             handle_publish.publish(self._broker, message, now_ns, entry)
             return
         interested = self._interested(topic)
-        if not interested:
-            return
+        if not interested and not parent.link.announced.is_in_force(entry):
+            return  # nobody is interested any more
         persist.retain(self._broker, topic, message)
         for subscription in interested:
             if subscription.wants_retained and not subscription.is_shared:

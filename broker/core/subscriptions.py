@@ -343,7 +343,8 @@ class Subscriptions:
             return self._exact.setdefault(topic_filter, _Node()) if create else self._exact.get(topic_filter)
         node: _Node | None = self._root
         for level in topic_filter.split("/"):
-            assert node is not None
+            if node is None:
+                return None
             node = node.children.setdefault(level, _Node()) if create else node.children.get(level)
         return node
 

@@ -156,4 +156,4 @@ def _subtree(node: _Node) -> Iterator[_Node]:
     while waiting:
         found = waiting.pop()
         yield found
-        waiting += found.children.values()
+        waiting += reversed(found.children.values())

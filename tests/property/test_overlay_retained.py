@@ -10,14 +10,14 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brokerbed.topics import matches
+from brokerbed.topics import ADVERTISE, matches
 from tests.core_client import Client
 from tests.core_network import Network
 from tests.property.test_overlay import shapes
 from tests.routing_oracle import ALL, is_covered, subtree
 
-TOPICS = ("a", "a/b", "c/d")
-FILTERS = ("a", "a/b", "c/d", "a/#", "+/b", "#")
+TOPICS = ("a", "a/b", "a/c", "c/d")
+FILTERS = ("a", "a/b", "a/c", "a/d", "c/d", "a/+", "a/#", "+/b", "#")
 MATCHES = {topic: {it for it in FILTERS if matches(it, topic)} for topic in TOPICS}
 COUNTED = ("flooding", "simple", "identity", "covering", "peer")  # for which the definition below counts what crosses
 
@@ -29,6 +29,7 @@ class Story:
         self.network = Network(parents, routing=routing)
         self.clients: dict[str, Client] = {}
         self.filters: dict[str, set[str]] = {node: set() for node in parents}
+        self.advertised: dict[str, set[str]] = {node: set() for node in parents}
         self.expected: dict[str, Counter[bytes]] = {node: Counter() for node in parents}
         self.got: dict[str, Counter[bytes]] = {node: Counter() for node in parents}
         self.retained: dict[str, bytes] = {}
@@ -51,6 +52,14 @@ class Story:
         for other, filters in self.filters.items():
             if filters & MATCHES[topic]:
                 self.expected[other][payload] += 1
+
+    def toggle_advertisement(self, node: str, topic_filter: str) -> None:
+        self.collect()
+        if topic_filter in self.advertised[node]:
+            self.clients[node].send_unsubscribe(ADVERTISE + topic_filter)
+        else:
+            self.clients[node].subscribe(ADVERTISE + topic_filter)
+        self.advertised[node] ^= {topic_filter}
 
     def unsubscribe(self, node: str, topic_filter: str) -> None:
         self.collect()
@@ -84,7 +93,7 @@ class Story:
             self.got[node].update(client.payloads())
 
 
-@settings(max_examples=150)
+@settings(max_examples=300)
 @given(st.data(), shapes(), st.sampled_from(ALL))
 def test_new_subscribers_get_the_last_message_of_each_topic(
     data: st.DataObject, parents: dict[str, str | None], routing: str
@@ -92,7 +101,11 @@ def test_new_subscribers_get_the_last_message_of_each_topic(
     story = Story(parents, routing)
     for _ in range(data.draw(st.integers(0, 30))):
         node = data.draw(st.sampled_from(sorted(parents)))
-        if data.draw(st.booleans()):
+        action = data.draw(st.sampled_from(("publish", "publish", "toggle", "toggle", "advertise")))
+        if action == "advertise":
+            story.toggle_advertisement(node, data.draw(st.sampled_from(FILTERS)))
+            continue
+        if action == "publish":
             is_cleared = data.draw(st.sampled_from((False, False, False, True)))
             story.publish(node, data.draw(st.sampled_from(TOPICS)), data.draw(st.integers(0, 2)), is_cleared)
             continue
