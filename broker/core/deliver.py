@@ -182,6 +182,11 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
     broker.write(connection, output)
 
 
+def _unadvertised(session: Session, delivery: Delivery) -> int:
+    """The flag of messages to links that were not advertised."""
+    return UNADVERTISED_FLAG if session.link is not None and delivery.message.is_unadvertised else 0
+
+
 def encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_duplicate: bool, now_ns: int) -> Any:
     """The PUBLISH for a delivery as this connection needs it: bytes, or an object on a simulated network."""
     message = delivery.message
@@ -250,7 +255,7 @@ def drop(broker: "Broker", session: Session, delivery: Delivery, reason: Reason,
     broker.counters.dropped[reason] += 1
     session.parked.pop(delivery.packet_id, None)
     persist.forget_delivery(broker, delivery)
-    flags = WAITED * (delivery.has_waited or delivery.packet_id != 0)
+    flags = WAITED * (delivery.has_waited or delivery.packet_id != 0) | _unadvertised(session, delivery)
     broker.log_message(now_ns, Kind.DROPPED, session.log_number, delivery.message, delivery.qos, reason, flags)
 
 
@@ -368,6 +373,6 @@ def _session(connection: "Connection") -> Session:
 
 
 def _log_queued(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
-    flags = WAITED * delivery.has_waited | REPLAY * (delivery.answers is not None)
+    flags = WAITED * delivery.has_waited | REPLAY * (delivery.answers is not None) | _unadvertised(session, delivery)
     broker.log_message(now_ns, QUEUED, session.log_number, delivery.message, delivery.qos, flags=flags)
     delivery.has_waited = True
