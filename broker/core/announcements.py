@@ -298,7 +298,7 @@ class Announcements:
         assert self.session.link is not None
         for entry in replaced:
             if self.session.link.is_foreign:
-                self._send(Change(entry, False, RESYNC, False), now_ns)
+                self.announce(Change(entry, False, RESYNC, False), now_ns)
                 continue
             announced = self.entries[entry]
             announced.unacknowledged_id, announced.replaced_by = UNCERTAIN, packet_id
