@@ -45,7 +45,7 @@ class Entry(NamedTuple):
 
     @property
     def is_interest(self) -> bool:
-        return not self.filter.startswith("$")
+        return self.filter[0] != "$"
 
     @property
     def topics(self) -> str:

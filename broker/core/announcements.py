@@ -134,7 +134,7 @@ class Announcements:
             self._save(entry, announced, True)
             return
         self.forget(entry)
-        if entry.is_advertisement and self._broker.advertising is not None:
+        if self._broker.advertising is not None and entry.is_advertisement:
             self._broker.advertising.withdrawn(self.session, entry, now_ns)
         if announced.following is not None:
             self.announce(announced.following, now_ns)
@@ -261,7 +261,7 @@ class Announcements:
         assert session.link is not None
         assert session.connection is not None
         announced = self.entries.get(entry)
-        if announced is not None and entry.is_advertisement and announced.unacknowledged_id:
+        if announced is not None and announced.unacknowledged_id and entry.is_advertisement:
             withdrawing = self._unacknowledged.get(announced.unacknowledged_id)
             announced.following = change if change.is_added else None
             if withdrawing is not None and not withdrawing[0].is_added:
@@ -284,8 +284,9 @@ class Announcements:
         if change.requests_retained and session.link.is_foreign:
             broker.overlay.retained.foreign_parent_asked(session.connection, entry)
         self._count(change, now_ns)
-        self._replace(replaced, packet_id, now_ns)
-        if entry.is_advertisement and not change.is_added and broker.advertising is not None:
+        if replaced:
+            self._replace(replaced, packet_id, now_ns)
+        if broker.advertising is not None and not change.is_added and entry.is_advertisement:
             broker.advertising.withdrawing(session, entry, now_ns)
 
     def _replaced(self, entry: Entry) -> list[Entry]:
@@ -298,7 +299,7 @@ class Announcements:
         assert self.session.link is not None
         for entry in replaced:
             if self.session.link.is_foreign:
-                self._send(Change(entry, False, RESYNC, False), now_ns)
+                self.announce(Change(entry, False, RESYNC, False), now_ns)
                 continue
             announced = self.entries[entry]
             announced.unacknowledged_id, announced.replaced_by = UNCERTAIN, packet_id
@@ -307,20 +308,21 @@ class Announcements:
 
     def _count(self, change: Change, now_ns: int) -> None:
         """Count and log a change that was sent. The end of an answer is no message of the algorithm."""
-        broker, entry, link = self._broker, change.entry, self.session.link
+        log, entry, link = self._broker.log, change.entry, self.session.link
         assert link is not None
-        if entry.is_answer:
+        is_interest = entry.is_interest
+        if not is_interest and entry.is_answer:
             return
         link.sent[change.kind] += 1
-        if broker.log is not None and not entry.is_request:
+        if log is not None and (is_interest or not entry.is_request):
             is_named = change.kind in (ADVERTISE, UNADVERTISE)  # the kind says that it is an advertisement
-            topic = broker.log.number(entry.topics if is_named else entry.filter)
-            broker.log.add(now_ns, _LOGGED[change.kind], self.session.log_number, topic, flags=change.is_added)
+            topic = log.number(entry.topics if is_named else entry.filter)
+            log.add(now_ns, _LOGGED[change.kind], self.session.log_number, topic, flags=change.is_added)
 
 
 def kind_of(entry: Entry, is_added: bool) -> str:
     """The kind of message on a link that a change of an entry is."""
-    if entry.is_advertisement:
+    if not entry.is_interest and entry.is_advertisement:
         return ADVERTISE if is_added else UNADVERTISE
     return SUBSCRIBE if is_added else UNSUBSCRIBE
 

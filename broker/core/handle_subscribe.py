@@ -38,7 +38,7 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
     codes = []
     wants_retained: list[Subscription] = []
     for wanted in packet.topic_filters:
-        is_advertised = _is_advertised(session, wanted.pattern)
+        is_advertised = wanted.pattern[:1] == "$" and _is_advertised(session, wanted.pattern)
         code = _refusal(broker, session, wanted)
         if session.link is None and is_reserved(packet.user_properties):
             code = mqtt5.SubAckReasonCode.NOT_AUTHORIZED
@@ -67,7 +67,7 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
 
 def _is_advertised(session: Session, pattern: str) -> bool:
     """Whether this is no subscription but an advertisement or, from a neighbour, an answer or a request."""
-    return pattern.startswith(ADVERTISE) or (session.link is not None and pattern.startswith((ANSWERED, REQUESTED)))
+    return pattern.startswith(ADVERTISE if session.link is None else (ADVERTISE, ANSWERED, REQUESTED))
 
 
 def _add(broker: "Broker", subscription: Subscription, properties: list[tuple[str, str]], now_ns: int) -> bool:
@@ -121,7 +121,7 @@ def unsubscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Unsubs
     for pattern in packet.patterns:
         if problem := filter_problem(split_share(pattern)[1]):
             raise MalformedPacketError(problem)
-        if _is_advertised(session, pattern):
+        if pattern[:1] == "$" and _is_advertised(session, pattern):
             is_resync = _is_resync(packet.user_properties)
             existed = advertisements.remove(broker, session, Entry(pattern), is_resync, now_ns)
         else:
@@ -223,10 +223,11 @@ def _log(broker: "Broker", kind: Kind, session: Session, topic_filter: str, qos:
 
 def _refusal(broker: "Broker", session: Session, wanted: mqtt5.TopicFilter) -> mqtt5.SubAckReasonCode | None:
     pattern = wanted.pattern
-    if session.link is not None and pattern.startswith(REQUESTED):
-        pattern = pattern.removeprefix(REQUESTED)
-    elif _is_advertised(session, pattern):
-        return advertisements.refusal(broker, session, pattern)
+    if pattern[:1] == "$":
+        if session.link is not None and pattern.startswith(REQUESTED):
+            pattern = pattern.removeprefix(REQUESTED)
+        elif _is_advertised(session, pattern):
+            return advertisements.refusal(broker, session, pattern)
     if pattern.startswith(SHARE):
         group, pattern = split_share(pattern)
         if not group or not pattern or is_wildcard(group) or pattern.startswith(ADVERTISE):

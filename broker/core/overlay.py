@@ -50,6 +50,8 @@ class Overlay:
         self._parameters = algorithm.checked(broker.config.routing_parameters)
         self.strategy = algorithm.make(**self._parameters)
         self.advertising = Advertisements(broker) if algorithm.advertises else None
+        # Interest that is not announced to the parent does not bring retained messages, so they are asked for.
+        self._requests_retained = algorithm.advertising is Advertising.EVERYWHERE
         self.parent: Session | None = None
         self.last_subscription_number = 0  # part of the identities of local subscriptions
         self.retained = RetainedRequests(broker)
@@ -76,8 +78,10 @@ class Overlay:
 
         `cause`: the new subscription that the entry stands for.
         """
-        self._announce_all(self.strategy.heard(source, entry, is_added), is_resync, now_ns, cause)
-        if cause is not None and self.algorithm.advertising is Advertising.EVERYWHERE:
+        announcements = self.strategy.heard(source, entry, is_added)
+        if announcements:
+            self._announce_all(announcements, is_resync, now_ns, cause)
+        if self._requests_retained and cause is not None:
             self.retained.request(entry, cause, now_ns)
 
     def _announce_all(

@@ -116,7 +116,8 @@ class RetainedRequests:
             return  # nobody is interested any more
         persist.retain(self._broker, topic, message)
         for subscription in interested:
-            if subscription.wants_retained and not subscription.is_shared:
+            is_link = subscription.session.link is not None  # it knows only what it got from us
+            if (subscription.wants_retained or is_link) and not subscription.is_shared:
                 answers = Entry(subscription.filter, subscription.identity)
                 handle_subscribe.send_one_retained(self._broker, subscription, message, answers, now_ns)
 

@@ -5,6 +5,7 @@ The tree is R - B1 - (B2, B3, B4). Each step says which messages cross which lin
 
 from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 import mqtt5
 import pytest
@@ -233,6 +234,28 @@ def test_foreign_parent_is_told_to_drop_what_is_covered() -> None:
     assert world.broker.overlay.parent.link is not None
     sent = world.broker.overlay.parent.link.sent
     assert (sent["subscribe"], sent["unsubscribe"], sent["resync"]) == (5, 1, 2)
+
+
+def test_withdrawals_for_a_foreign_parent_wait_like_all_others() -> None:
+    world, parent, subscriber = below_foreign("covering")
+    with patch("brokerbed.broker.core.announcements.UNACKNOWLEDGED_MAX", 2):
+        filters = [f"a/{number}" for number in range(6)]
+        subscriber.subscribe(*filters)
+        subscriber.subscribe("a/#")
+        found = told(parent)
+        assert len(found) == 2  # only these are under way
+        while more := told(parent):
+            found += more
+    at_parent: dict[str, None] = {}
+    for change in found:
+        topic_filter = change[1:].split()[0]
+        at_parent.pop(topic_filter, None)
+        if change[0] == "+":
+            at_parent[topic_filter] = None
+        assert "a/#" in at_parent or change[0] == "+"
+    assert list(at_parent) == ["a/#"]
+    assert world.broker.overlay.parent is not None
+    assert not world.broker.overlay.parent.parked
 
 
 @pytest.mark.parametrize("routing", ["simple", "peer", "advertisement", "peer-advertisement"])
