@@ -189,9 +189,11 @@ class Frames:
                     child = parents[child]
         return self.table(rows, "run int, broker string, child string")
 
-    @property
-    def has_suspect_links(self) -> bool:
-        return any(_may_be_unwanted(run.scenario.algorithm) for run in self.finished.runs)
+    @cached_property
+    def suspect_events(self) -> DataFrame | None:
+        """The rows that brokers logged in runs with such links; None if there are no such runs."""
+        runs = [run.number for run in self.finished.runs if _may_be_unwanted(run.scenario.algorithm)]
+        return self.events.where(F.col("run").isin(*runs)) if runs else None
 
     @cached_property
     def suspect_links(self) -> DataFrame:

@@ -28,10 +28,11 @@ def _unwanted_cells(facts: "Facts") -> "DataFrame | None":
     from brokerbed.analysis.transforms.unwanted import interest_below, unwanted_cells
 
     frames = facts.frames
-    if not frames.has_suspect_links:
+    events = frames.suspect_events
+    if events is None:
         return None
-    interest = interest_below(frames.events, frames.subtrees, frames.wildcards, facts.lives)
-    return unwanted_cells(frames.events, facts.times, frames.suspect_links, interest)
+    interest = interest_below(events, frames.subtrees, frames.wildcards, facts.lives)
+    return unwanted_cells(events, facts.times, frames.suspect_links, interest)
 
 
 DEFINITIONS = (

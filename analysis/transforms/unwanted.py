@@ -48,7 +48,7 @@ def interest_below(
     local = events.where(F.col("event").isin("subscribed", "unsubscribed") & ~is_link(F.col("client"))).select(
         "run", "broker", "topic", "position", "time_ns", _change().alias("change")
     )
-    lived = with_life(local.join(F.broadcast(subtrees.select("run").distinct()), "run"), lives)
+    lived = with_life(local, lives)
     spread = lived if wildcards is None else with_wildcards(lived, wildcards)
     at_broker = Window.partitionBy("place").orderBy("position")
     counted = spread.withColumn("place", F.xxhash64("run", "broker", "life", "topic")).withColumn(

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from brokerbed.analysis import checks, tallies
 from brokerbed.analysis.right_tables import compared
 from brokerbed.analysis.transforms import balance, entries
-from brokerbed.log.record import DUPLICATE, REPLAY, WAITED
+from brokerbed.log.record import DUPLICATE, REPLAY, UNADVERTISED_FLAG, WAITED
 from tests.analysis.frames import LIVES, S, Small, lives_of, plain
 
 EPISODE = ("client", "is_on", "expected", "routed")
@@ -104,6 +104,29 @@ def test_episodes_of_links(small: Small) -> None:
     )
     assert plain(found.where("client = 'b0>b1'"), *EPISODE[1:4]) == [(True, 2, 2)]
     assert plain(checks.routed(found).where("broken > 0"), "text") == []
+
+
+def test_what_was_not_advertised_goes_to_links_without_an_entry(small: Small) -> None:
+    """1 and 2 were not advertised: they go to b0>b1 before and while it has an entry. Message 3 was, and follows 1
+    without an entry to b0>b2; only this is wrong."""
+    found = balance.episodes(
+        moved(
+            small,
+            (1, "b0", "received", "p", message(1)),
+            (1, "b0", "sent", "b0>b1", message(1, flags=UNADVERTISED_FLAG)),
+            (1, "b0", "sent", "b0>b2", message(1, flags=UNADVERTISED_FLAG)),
+            (2, "b0", "received", "q", message(3)),
+            (2, "b0", "sent", "b0>b2", message(3)),
+            (3, "b0", "subscribed", "b0>b1", change()),
+            (4, "b0", "received", "p", message(2)),
+            (4, "b0", "sent", "b0>b1", message(2, flags=UNADVERTISED_FLAG)),
+            (5, "b0", "unsubscribed", "b0>b1", change()),
+        )
+    )
+    assert plain(found, *EPISODE, "time_ns") == [("b0>b1", True, 1, 1, 3 * S), ("b0>b2", False, None, 1, 2 * S)]
+    assert plain(checks.routed(found).where("broken > 0"), "broken", "text") == [
+        (1, "t to b0>b2 at b0: 1 without a subscription"),
+    ]
 
 
 def test_wildcards_lives_and_the_input_stage(small: Small) -> None:
