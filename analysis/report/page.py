@@ -146,7 +146,7 @@ def _single(point: Point) -> list[tuple[str, str, Html]]:
 def _sweep(report: Report) -> list[tuple[str, str, Html]]:
     predicted = between(report.folder / "scenario.yaml", report.points)
     charts = [draw_chart(chart) for chart in figures.charts(report.points, report.experiment.name, predicted)]
-    charts = [*map(draw_bars, figures.bar_charts(report.points)), *charts]
+    charts += map(draw_bars, figures.bar_charts(report.points))
     explanation = tag(
         "p", "Lines are predictions, marks are measurements with their 95% intervals; a ring means that they differ."
     )
