@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign local-campaign docker-campaign
+.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign local-campaign docker-campaign
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -54,6 +54,7 @@ bench: setup ## run the benchmarks, which print figures and ratios and assert no
 	$(BIN)/python -m bench.relay_cost
 	$(BIN)/python -m bench.durable_speed
 	$(BIN)/python -m bench.simulator_speed
+	$(BIN)/python -m bench.filter_changes
 	$(BIN)/python -m bench.broker_memory
 	$(BIN)/python -m bench.analysis_speed
 
@@ -69,6 +70,9 @@ coverage-campaign: setup ## show how often 95% intervals contain the true value,
 
 verdict-campaign: setup ## run and compare the shipped scenarios of the papers (half an hour)
 	$(BIN)/python -m tests.analysis.campaign
+
+algorithms-campaign: setup ## run and compare all routing algorithms on three simulated trees (an hour)
+	$(BIN)/python -m tests.analysis.algorithms
 
 theory-campaign: setup ## compare simulations of the papers' settings with their predictions (hours)
 	$(BIN)/python -m tests.virtual.theory

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from brokerbed.analysis.invariants import ACCOUNTED, NOT_LOST, ONCE, ORDERED, SUBSCRIBED, TABLES
+from brokerbed.analysis.invariants import ACCOUNTED, NOT_LOST, ONCE, ORDERED, SUBSCRIBED
 from brokerbed.analysis.transforms.fates import LOST
 
 
@@ -82,14 +82,6 @@ def order_and_once(got: DataFrame) -> DataFrame:
         _row(ORDERED, F.lit(1), F.col("is_late").cast("int"), late, moment),
         _row(ONCE, is_exact.cast("int"), more, again, moment),
     )
-
-
-def tables(entries: DataFrame) -> DataFrame:
-    """Routing entries that are missing or superfluous at the end of a run."""
-    wrong = F.abs(F.col("wanted") - F.col("there"))
-    kind = F.when(F.col("there") > F.col("wanted"), F.lit("superfluous")).otherwise(F.lit("missing"))
-    text = F.format_string("%s: entry for %s to %s is %s", "broker", "filter", "client", kind)
-    return _explode(entries, _row(TABLES, F.greatest("wanted", "there"), wrong, text, F.lit(0)))
 
 
 def totals(judged: DataFrame) -> DataFrame:

@@ -12,8 +12,8 @@ from math import isnan
 
 import numpy as np
 
+from brokerbed.analysis.models.contract import Traffic
 from brokerbed.analysis.models.distribution import Times, times_of
-from brokerbed.analysis.models.hierarchical import Traffic
 from brokerbed.analysis.models.intermittent import Centre
 from brokerbed.scenario import Law, Publisher, Scenario, Subscriber, matches
 from brokerbed.scenario.topology import Floats
@@ -79,17 +79,16 @@ def predict_delays(scenario: Scenario, of_classes: Traffic, of_one_copy: Traffic
         sets = [_StageSet(1, of_classes + of_one_copy)]
     else:
         sets = [_StageSet(1, of_classes), _StageSet(scenario.copies, of_one_copy)]
-    network = _Network(scenario, sets, float(of_classes.notifications_in[0]))  # everything published reaches the root
+    network = _Network(scenario, sets)
     return Delays(tuple(network.stages()), tuple(network.ways()), tuple(network.notes))
 
 
 class _Network:
     """The queueing network of one scenario. The last set of stages is the one that the peers use."""
 
-    def __init__(self, scenario: Scenario, sets: list[_StageSet], class_rate_per_s: float) -> None:
+    def __init__(self, scenario: Scenario, sets: list[_StageSet]) -> None:
         self._scenario = scenario
         self._sets = sets
-        self._class_rate_per_s = class_rate_per_s
         self._delayed_links = {frozenset(link.between): link for link in scenario.links}
         self.notes: dict[str, None] = {}  # a dict, so that each note appears once and in order
 
@@ -163,11 +162,17 @@ class _Network:
         total = passing.sum(axis=0)
         for at in np.flatnonzero(total).tolist():
             response = float(passing[:, at] @ responses[:, at] / total[at])
+            if self._has_bursts:
+                response = self._unknown_burst()
             yield Queue(stage, places[at], float(total[at]), float(busiest[at]), response)
 
     def _shared(self, stage: str, at: str, rate: float, flow: float) -> list[Queue]:
         law = self._scenario.service.broker_in if stage == "broker_in" else self._scenario.service.link
-        return [_queue(stage, at, (law, None, None), float(rate), flow)] if law else []
+        if law is None:
+            return []
+        queue = _queue(stage, at, (law, None, None), float(rate), flow)
+        is_bursty = self._has_bursts and len(self._sets) == 1  # copies have stages that classes do not load
+        return [replace(queue, response_s=self._unknown_burst(), times=None) if is_bursty else queue]
 
     def _link_name(self, here: int, there: int) -> str:
         return f"{self._scenario.tree.names[here]}>{self._scenario.tree.names[there]}"
@@ -196,6 +201,9 @@ class _Network:
     def _session(self, subscriber: Subscriber, flow: float) -> Queue:
         arrivals = self._arrivals[subscriber.id]
         is_known = self._has_model(subscriber)
+        if arrivals.is_bursty and (subscriber.session_service or subscriber.on):
+            self._unknown_burst()
+            is_known = False
         laws: Laws = subscriber.session_service, subscriber.on, subscriber.off
         if subscriber.on and arrivals.some_at_qos0:
             if subscriber.session_service is None and not arrivals.some_above_qos0:
@@ -211,7 +219,10 @@ class _Network:
         if subscriber.on and arrivals.some_at_qos0 and not arrivals.some_above_qos0:
             passed = self._centre(subscriber).availability
         laws = subscriber.service, None, None
-        return _queue("subscriber", subscriber.id, laws, arrivals.rate_per_s * passed, flow * passed)
+        is_known = not (arrivals.is_bursty and subscriber.service)
+        if not is_known:
+            self._unknown_burst()
+        return _queue("subscriber", subscriber.id, laws, arrivals.rate_per_s * passed, flow * passed, is_known)
 
     @cached_property
     def _arrivals(self) -> dict[str, "_Arrivals"]:
@@ -222,13 +233,11 @@ class _Network:
         scenario, publications = self._scenario, self._scenario.publications
         flows = [(p.rate, int(p.qos)) for p in scenario.publishers if matches(subscriber.topic, p.topic)]
         numbers = scenario.classes_matching(subscriber.topic)
-        if len(numbers) == scenario.classes:
-            of_peers = sum(p.rate for p in scenario.publishers if scenario.classes_matching(p.topic))
-            flows.append((self._class_rate_per_s - of_peers, publications.qos))
-        elif numbers:
-            flows.append((publications.class_rate_per_s(numbers[0], len(scenario.tree)), publications.qos))
+        of_classes_per_s = publications.mean_rate_per_s(numbers)
+        flows.append((of_classes_per_s, publications.qos))
         qos = [min(qos, subscriber.qos) for rate, qos in flows if rate > 0]
-        return _Arrivals(sum(rate for rate, _ in flows), 0 in qos, 1 in qos or 2 in qos)
+        is_bursty = self._has_bursts and of_classes_per_s > 0
+        return _Arrivals(sum(rate for rate, _ in flows), 0 in qos, 1 in qos or 2 in qos, is_bursty)
 
     def _has_model(self, peer: Publisher | Subscriber) -> bool:
         if peer.on is not None and peer.on.law != "exponential":
@@ -244,6 +253,17 @@ class _Network:
                 f" {self._scenario.limits.messages} will be reached, which the model does not take into account"
             )
 
+    @property
+    def _has_bursts(self) -> bool:
+        """Whether classes are published to in bursts, while their sources are on."""
+        return self._scenario.publications.sources is not None
+
+    def _unknown_burst(self) -> float:
+        self._note(
+            "there is no model of queues with messages from sources that come and go, as these are no Poisson process"
+        )
+        return NAN
+
     def _note(self, text: str) -> None:
         self.notes[text] = None
 
@@ -255,6 +275,7 @@ class _Arrivals:
     rate_per_s: float
     some_at_qos0: bool
     some_above_qos0: bool
+    is_bursty: bool  # some come from sources that come and go
 
 
 def _centre(service: Law | None, on: Law | None = None, off: Law | None = None) -> Centre:

@@ -1,6 +1,6 @@
 """Predicts a scenario: the rows of all metrics, with their predicted values."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any
@@ -11,7 +11,7 @@ from brokerbed.analysis.columns import class_columns, peer_columns
 from brokerbed.analysis.delays import NAN, Queue, Way, predict_delays
 from brokerbed.analysis.metrics.definition import Theory
 from brokerbed.analysis.metrics.registry import definitions
-from brokerbed.analysis.models.hierarchical import Classes, Model, Traffic, no_traffic
+from brokerbed.analysis.models.contract import Classes, Model, NotPredictedError, Traffic, no_traffic
 from brokerbed.analysis.models.registry import MODELS
 from brokerbed.metrics import PER_LINK, Labels, Row
 from brokerbed.scenario import Experiment, Publisher, Scenario, Subscriber, matches
@@ -67,8 +67,11 @@ def predict(scenario: Scenario, detail: bool = True) -> Prediction:
     model = MODELS.all.get(scenario.routing)
     if model is None or scenario.parts:
         return _unpredicted(scenario, f"{scenario.routing} routing" if model is None else next(iter(scenario.parts)))
-    of_classes = _traffic(scenario, model, class_columns(scenario))
-    of_one_copy = _traffic(scenario, model, peer_columns(scenario))
+    try:
+        of_classes = _traffic(scenario, model, class_columns(scenario, model))
+        of_one_copy = _traffic(scenario, model, peer_columns(scenario, model))
+    except NotPredictedError as error:
+        return _unpredicted(scenario, str(error))
     delays = predict_delays(scenario, of_classes, of_one_copy)
     traffic = of_classes + of_one_copy.times(scenario.copies)
     if not delays.throughput_is_known:
@@ -90,7 +93,7 @@ def _unpredicted(scenario: Scenario, what: str) -> Prediction:
 def _without_notifications(traffic: Traffic) -> Traffic:
     """Removes notification rates, as fewer notifications arrive than were published if a queue is overloaded."""
     unknown = np.full_like(traffic.up, NAN)
-    return replace(traffic, notifications_in=unknown, up=unknown, down=unknown, additional=unknown)
+    return replace(traffic, notifications_in=unknown, up=unknown, down=unknown, additional=unknown, unwanted=unknown)
 
 
 def _rows(theory: Theory, detail: bool) -> tuple[Row, ...]:
@@ -122,36 +125,31 @@ def experiment_as_json(experiment: Experiment, predictions: Iterable[Prediction]
 def _unmatched_topics(scenario: Scenario) -> Iterator[str]:
     """Warnings about peers that receive nothing or reach nobody, usually because a topic is misspelt."""
     publishers, subscribers = scenario.publishers, scenario.subscribers
-    published, churn = scenario.publications, scenario.subscriptions
-    rates = published.everywhere_per_s, published.overrides_per_s
     for subscriber in subscribers:
         topic = subscriber.topic
         topics = [*(publisher.topic for publisher in publishers), *scenario.topics_of_parts]
         has_publisher = any(matches(topic, published_topic) for published_topic in topics)
-        if not has_publisher and not _in_classes(scenario, topic, *rates):
+        if not has_publisher and not scenario.publications.mean_rate_per_s(scenario.classes_matching(topic)):
             yield (
                 f"subscriber {subscriber.id} at {subscriber.broker} receives nothing, as nobody publishes to {topic};"
                 f" correct its topic, or publish to it{_listed('publishers', publishers)}"
             )
-    active = churn.everywhere.mean_active if churn.everywhere else 0.0
-    actives = active, {cell: cell_churn.mean_active for cell, cell_churn in churn.overrides.items()}
     for publisher in publishers:
         topic = publisher.topic
         filters = [*(subscriber.topic for subscriber in subscribers), *scenario.filters_of_parts]
         has_subscriber = any(matches(topic_filter, topic) for topic_filter in filters)
-        if not has_subscriber and not _in_classes(scenario, topic, *actives):
+        if not has_subscriber and not _is_class_wanted(scenario, topic):
             yield (
                 f"publisher {publisher.id} at {publisher.broker} reaches nobody, as nobody subscribes to {topic};"
                 f" correct its topic, or subscribe to it{_listed('subscribers', subscribers)}"
             )
 
 
-def _in_classes(scenario: Scenario, topic: str, everywhere: float, overrides: Mapping[tuple[int, int], float]) -> bool:
-    """Whether the value of some class that the topic matches is above 0; `overrides` has values of single cells."""
-    numbers = scenario.classes_matching(topic)
-    own = [value for (_, number), value in overrides.items() if number in numbers]
-    is_spread = everywhere > 0 and len(own) < len(numbers) * len(scenario.tree)
-    return is_spread or any(value > 0 for value in own)
+def _is_class_wanted(scenario: Scenario, topic: str) -> bool:
+    """Whether subscriptions that come and go match this topic."""
+    subscriptions = scenario.subscriptions
+    is_in_group = scenario.group_above(topic) is not None and subscriptions.wide is not None
+    return is_in_group or subscriptions.mean_active(scenario.classes_matching(topic)) > 0
 
 
 def _listed(kind: str, peers: Sequence[Publisher | Subscriber]) -> str:
@@ -164,5 +162,5 @@ def _traffic(scenario: Scenario, model: Model, columns: Iterator[Classes]) -> Tr
     refresh_s = None if scenario.refresh_ns is None else scenario.refresh_ns / NS_PER_S
     traffic = no_traffic(scenario.tree)
     for chunk in columns:
-        traffic = traffic + model.traffic(scenario.tree, chunk, refresh_s)
+        traffic = traffic + model.traffic(scenario.tree, chunk, refresh_s, **scenario.routing_parameters)
     return traffic

@@ -17,7 +17,7 @@ from brokerbed.analysis.faults import Life
 from brokerbed.analysis.invariants import ACCOUNTED, Judged
 from brokerbed.analysis.windows import NOT_COMPARED, Interval
 from brokerbed.metrics import (
-    ADDITIONAL_NOTIFICATIONS,
+    ADVERTISEMENTS,
     ALL_MESSAGES,
     CONTROL_MESSAGES,
     LOCAL_ENTRIES,
@@ -27,8 +27,8 @@ from brokerbed.metrics import (
 )
 from brokerbed.scenario.units import NS_PER_S
 
-NOTIFIED, ADDITIONAL_SENT, CONTROL_SENT = "link.notifications", "link.additional", "link.control"  # by link and batch
-REMOTE, LOCAL = "entries.remote", "entries.local"  # changes of tables, by broker and interval
+NOTIFIED, CONTROL_SENT = "link.notifications", "link.control"  # by link and batch
+REMOTE, LOCAL, ADVERTISED = "entries.remote", "entries.local", "entries.advertised"  # changes, by broker and interval
 PUBLICATIONS, SUBSCRIPTIONS, MESSAGES = "publications", "subscriptions", "messages"  # by broker or peer, and bin
 KINDS = ("published", "notifications", "delivered", "control", "resynchronised", "dropped")
 SERIES = {kind: f"series.{kind}" for kind in KINDS}  # of all brokers, by bin
@@ -76,6 +76,13 @@ class Tables:
     intervals: Sequence[Interval]
     restarts: Sequence[Life]
     batch_s: float  # the length of a batch
+    advertises: bool  # whether brokers have tables of advertisements
+
+    @property
+    def kinds(self) -> dict[str, Metric]:
+        """The metrics of the tables that brokers have."""
+        entries = {REMOTE: REMOTE_ENTRIES, LOCAL: LOCAL_ENTRIES}
+        return {**entries, ADVERTISED: ADVERTISEMENTS} if self.advertises else entries
 
 
 def link_cells(tally: Tally, points: Mapping[int, int], batch_s: Mapping[int, float]) -> pd.DataFrame:
@@ -83,7 +90,7 @@ def link_cells(tally: Tally, points: Mapping[int, int], batch_s: Mapping[int, fl
 
     A link has cells for the batches in which anything crossed it.
     """
-    kinds = [NOTIFIED, ADDITIONAL_SENT, CONTROL_SENT]
+    kinds = [NOTIFIED, CONTROL_SENT]
     counted = pd.concat([tally.of(kind) for kind in kinds])
     per_link = counted.pivot_table("count", ["run", "name", "time"], "what", "sum", fill_value=0)
     per_link = per_link.reindex(columns=kinds, fill_value=0).astype(float)
@@ -92,7 +99,6 @@ def link_cells(tally: Tally, points: Mapping[int, int], batch_s: Mapping[int, fl
         _link_part(NOTIFICATIONS, per_link[NOTIFIED]),
         _link_part(CONTROL_MESSAGES, per_link[CONTROL_SENT]),
         _link_part(NOTIFICATIONS, totals[NOTIFIED]),
-        _link_part(ADDITIONAL_NOTIFICATIONS, totals[ADDITIONAL_SENT]),
         _link_part(CONTROL_MESSAGES, totals[CONTROL_SENT]),
         _link_part(ALL_MESSAGES, totals[NOTIFIED] + totals[CONTROL_SENT]),
     ]
@@ -109,9 +115,10 @@ def _link_part(metric: Metric, counts: "pd.Series[float]") -> pd.DataFrame:
 def table_cells(tally: Tally, runs: Sequence[Tables]) -> pd.DataFrame:
     """Entry-seconds per broker and batch. Tables are empty when brokers start, and restarts are limits of intervals."""
     parts = [
-        _table_part(metric, rows[rows["run"] == run.run], run)
-        for metric, rows in ((REMOTE_ENTRIES, tally.of(REMOTE)), (LOCAL_ENTRIES, tally.of(LOCAL)))
+        _table_part(metric, changes[changes["run"] == run.run], run)
         for run in runs
+        for kind, metric in run.kinds.items()
+        for changes in (tally.of(kind),)
     ]
     return pd.concat(parts, ignore_index=True)
 

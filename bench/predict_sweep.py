@@ -36,7 +36,7 @@ def timed(*arguments: str) -> tuple[float, int, bytes]:
 
 def plain(scenario: Scenario) -> tuple[float, float]:
     """Remote entries and control rate, computed broker by broker; all classes are alike (eq. 1, 3, 5, 8 and 10)."""
-    everywhere = scenario.subscriptions.everywhere
+    everywhere = scenario.subscriptions.spread
     assert everywhere is not None
     brokers = range(len(scenario.tree))
     silent = [math.exp(-everywhere.mean_active) for _ in brokers]

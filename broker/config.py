@@ -19,6 +19,7 @@ class BrokerConfig:
     parent_is_foreign: bool = False  # the parent is not a brokerbed broker and treats the link as an ordinary client
     is_testbed: bool = False  # publishers of an experiment put their identity into the payload, and it is logged
     routing: str = DEFAULT  # the name of an algorithm in broker/routing or in another package
+    routing_parameters: Mapping[str, int] = field(default_factory=dict)  # of the algorithm; its defaults for others
     refresh_s: float = 0.0  # period of refreshes: entries are announced again, and those not repeated are dropped
     packet_bytes_max: int = 268_435_460  # incoming; this is MQTT's own maximum, so clients need not be told of it
     connect_bytes_max: int = 2**20  # size of a CONNECT; with all its fields at their largest it has some 650 000 bytes

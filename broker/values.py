@@ -8,19 +8,61 @@ from typing import NamedTuple
 
 import mqtt5
 
+from brokerbed.topics import ADVERTISE
+
 NS_PER_S = 1_000_000_000
 CACHED_TOPIC_CHARS_MAX = 256  # longer topics are never cached: 100 000 topics of 64 KB would be 6 GB
+ANSWERED = "$answered/"  # begins the filter of an entry that ends the answer to an advertisement; see Entry.is_answer
+REQUESTED = "$retained/"  # begins the filter of an entry that asks for retained messages; see Entry.is_request
 FORMAT_0_GIVEN = 2  # stands for a Payload Format Indicator of 0 in packet objects, where 0 means that there is none
 
 
 class Entry(NamedTuple):
     """One entry in a routing table.
 
-    `identity` distinguishes entries with equal filters if the algorithm stores one for each subscription.
+    `identity` distinguishes entries with equal filters if the algorithm stores one for each subscription. Besides
+    interest there are advertisements, answers to them, and requests for retained messages; a prefix of the filter,
+    which begins with `$` as no announced filter of a client does, tells them apart.
     """
 
     filter: str
     identity: str = ""
+
+    @property
+    def is_advertisement(self) -> bool:
+        """Whether the entry says that somebody will publish, not that somebody wants to receive."""
+        return self.filter.startswith(ADVERTISE)
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether the entry is the end of the answer to an advertisement: all interest in it has been announced."""
+        return self.filter.startswith(ANSWERED)
+
+    @property
+    def is_request(self) -> bool:
+        """Whether it is no lasting entry, but asks the parent once for the retained messages that match."""
+        return self.filter.startswith(REQUESTED)
+
+    @property
+    def is_interest(self) -> bool:
+        return self.filter[0] != "$"
+
+    @property
+    def topics(self) -> str:
+        """The filter of an advertisement, of the answer to one, or of a request."""
+        return self.filter.partition("/")[2]
+
+
+def advertisement(topics: str) -> Entry:
+    return Entry(ADVERTISE + topics)
+
+
+def request(topics: str) -> Entry:
+    return Entry(REQUESTED + topics)
+
+
+def answer(topics: str) -> Entry:
+    return Entry(ANSWERED + topics)
 
 
 class Properties(NamedTuple):
@@ -44,6 +86,7 @@ class Message:
         "expires_at_ns",
         "head",
         "is_additional",
+        "is_unadvertised",
         "origin",
         "payload",
         "properties",
@@ -77,6 +120,7 @@ class Message:
         self.properties = properties
         self.expires_at_ns = expires_at_ns
         self.is_additional = False  # True: no subscriber at this broker or below wants it
+        self.is_unadvertised = False  # True: it spreads as if there were no advertisements; see advertisements.py
         self.origin = ""  # name and incarnation of the broker at which the message entered the tree
         self.sequence = 0  # its number at that broker; origin and sequence identify the message
         self.replay_for: Entry | None = None  # set on a retained message that answers this subscription only

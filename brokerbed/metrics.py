@@ -91,7 +91,7 @@ class Expectation(Protocol):
 
 REMOTE_ENTRIES = Metric(
     name="table.remote_entries",
-    summary="the average number of routing entries that point at child brokers",
+    summary="the average number of routing entries that point at neighbouring brokers",
     unit="1",
     statistic=Statistic.SIZE,
     headline=TOTAL,
@@ -108,6 +108,16 @@ LOCAL_ENTRIES = Metric(
     detail=PER_BROKER,
     title="Local subscriptions",
     axis="local entries",
+)
+ADVERTISEMENTS = Metric(
+    name="table.advertisements",
+    summary="the average number of advertisements known from neighbouring brokers, if the routing uses them",
+    unit="1",
+    statistic=Statistic.SIZE,
+    headline=TOTAL,
+    detail=PER_BROKER,
+    title="Advertisements",
+    axis="advertisements known from links",
 )
 NOTIFICATIONS = Metric(
     name="rate.notifications",
@@ -128,9 +138,18 @@ ADDITIONAL_NOTIFICATIONS = Metric(
     title="Additional notifications",
     axis="additional notifications b_p, 1/s",
 )
+UNWANTED_NOTIFICATIONS = Metric(
+    name="rate.notifications.unwanted",
+    summary="those sent down a link below which nobody subscribes to them, if the routing merges filters",
+    unit="1/s",
+    statistic=Statistic.RATE,
+    headline=TOTAL,
+    title="Unwanted notifications",
+    axis="unwanted notifications, 1/s",
+)
 CONTROL_MESSAGES = Metric(
     name="rate.control",
-    summary="subscriptions and unsubscriptions per second that cross links, including refreshes",
+    summary="(un)subscriptions and (un)advertisements per second that cross links, including refreshes",
     unit="1/s",
     statistic=Statistic.RATE,
     headline=TOTAL,

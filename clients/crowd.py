@@ -14,7 +14,7 @@ from brokerbed.clients.session import Clock
 from brokerbed.clients.stage import MessageRecorder
 from brokerbed.clients.workload import Law, stream
 from brokerbed.log.record import Log
-from brokerbed.scenario.model import Scenario, class_topic
+from brokerbed.scenario.model import Scenario
 from brokerbed.scenario.workload import WORKLOAD
 
 
@@ -33,7 +33,7 @@ class Crowd:
         self.new_peer = new_peer
         self.connecting_shares: list[float] = []  # parts of a mean ON period that peers needed to connect
         self.end_ns = scenario.clock.warmup + scenario.clock.measure
-        self.classes = [class_topic(number) for number in range(scenario.classes)]
+        self.classes = [scenario.class_topic(number) for number in range(scenario.classes)]
         actors: list[Actor] = [make(self) for makers in _makers(scenario) for make in makers[part::parts]]
         self.peers = [actor for actor in actors if isinstance(actor, ConnectedPeer)]
         self.others = [actor for actor in actors if not isinstance(actor, ConnectedPeer)]

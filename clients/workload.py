@@ -8,7 +8,7 @@ The state at time zero is drawn from the stationary law, with residual lifetimes
 import heapq
 import math
 from bisect import bisect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, count
 from random import Random
 from typing import NamedTuple, Protocol
@@ -124,6 +124,31 @@ def on_off(on: Law, off: Law, draws: Random) -> Iterator[tuple[int, bool]]:
         is_on = not is_on
         yield time_ns, is_on
         time_ns += (on_periods if is_on else off_periods).next_ns()
+
+
+class Switch(NamedTuple):
+    """The source of a class comes or goes."""
+
+    time_ns: int
+    is_on: bool
+    class_number: int
+
+
+def sources(on: Law, off: Law, classes: Sequence[int], draws: Random) -> Iterator[Switch]:
+    """The sources at one broker: those that are ON at time zero, followed by all changes in order of time."""
+    on_periods, off_periods = Duration(on, draws), Duration(off, draws)
+    changes: list[tuple[int, int, bool]] = []  # time, class, and whether the source is ON until then
+    for class_number in classes:
+        is_on = draws.random() * (on.mean + off.mean) < on.mean
+        if is_on:
+            yield Switch(0, True, class_number)
+        changes.append(((on_periods if is_on else off_periods).residual_ns(), class_number, is_on))
+    heapq.heapify(changes)
+    while changes:
+        time_ns, class_number, was_on = changes[0]
+        yield Switch(time_ns, not was_on, class_number)
+        period_ns = (off_periods if was_on else on_periods).next_ns()
+        heapq.heapreplace(changes, (time_ns + period_ns, class_number, not was_on))
 
 
 def arrivals(rates_per_s: list[float], draws: Random) -> Iterator[tuple[int, int]]:

@@ -76,21 +76,19 @@ def rows_per_s(scenario: Scenario, expected: Expectation) -> float:
 
 
 def _published_per_s(scenario: Scenario) -> float:
-    everywhere = scenario.publications.everywhere_per_s
-    overrides = scenario.publications.overrides_per_s.values()
-    return everywhere * (len(scenario.tree) * scenario.classes - len(overrides)) + sum(overrides)
+    return scenario.publications.mean_rate_per_s(range(scenario.classes))
 
 
 def _subscriptions(scenario: Scenario) -> tuple[float, float]:
-    """The arrivals of subscriptions per second, and how many are active on average."""
-    everywhere, overrides = scenario.subscriptions.everywhere, [*scenario.subscriptions.overrides.values()]
-    arrivals_per_s = sum(churn.arrival_rate_per_s for churn in overrides)
-    active = sum(churn.mean_active for churn in overrides)
-    if everywhere is not None:
-        cells = len(scenario.tree) * scenario.classes - len(overrides)
-        arrivals_per_s += cells * everywhere.arrival_rate_per_s
-        active += cells * everywhere.mean_active
-    return arrivals_per_s, active
+    """The arrivals of subscriptions per second, and how many are active on average, times the classes they receive."""
+    given = scenario.subscriptions
+    spread = len(given.places) * scenario.classes - sum(broker in given.places for broker, _ in given.overrides)
+    parts = [(1.0, 1.0, churn) for churn in given.overrides.values()]  # how many, and how many classes each receives
+    parts += [(spread, 1.0, given.spread)] if given.spread is not None else []
+    if given.wide is not None and scenario.groups is not None:
+        parts.append((len(given.places) * scenario.groups, scenario.classes / scenario.groups, given.wide))
+    arrivals_per_s = sum(count * churn.arrival_rate_per_s for count, _, churn in parts)
+    return arrivals_per_s, sum(count * classes * churn.mean_active for count, classes, churn in parts)
 
 
 def announcement(expected: Estimate, folder: Path) -> str | None:

@@ -117,6 +117,8 @@ def plain(value: Any) -> Any:
         return {_key(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if isinstance(value, frozenset):
+        return sorted(value)
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -1,6 +1,6 @@
 """What all tests share: hypothesis profiles, scenario files from text, and skipping tests whose needs are not met."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,6 @@ from xdist.scheduler import LoadScopeScheduling
 
 from brokerbed.scenario import Experiment, load
 from tests.needs import require
-from tests.peer_routing import registered
 
 settings.register_profile(
     "suite",
@@ -34,13 +33,6 @@ TOGETHER = {  # folders whose tests share a process, so that they run one after 
 LONG = ("networks", "grounds", "spark")  # they are begun first; the two that run networks mostly wait
 FromText = Callable[[str], Experiment]
 MINIMAL = "scenario: 1\nname: small\nclock: {measure: 10s}\n"
-
-
-@pytest.fixture(scope="module")
-def peer_routing() -> Iterator[None]:
-    """Brokers of the module's tests know the algorithm of tests/peer_routing.py."""
-    with registered():
-        yield
 
 
 @pytest.fixture

@@ -116,6 +116,10 @@ class Client:
         assert isinstance(packet, mqtt5.SubAckPacket), packet
         return [int(code) for code in packet.reason_codes]
 
+    def send_subscribe(self, *filters: str) -> None:
+        wanted = [mqtt5.TopicFilter(pattern, max_qos=QOS[1]) for pattern in filters]
+        self.send(mqtt5.SubscribePacket(self.take_id(), wanted))
+
     def send_unsubscribe(self, *filters: str) -> None:
         self.send(mqtt5.UnsubscribePacket(self.take_id(), list(filters)))
 

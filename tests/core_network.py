@@ -202,6 +202,12 @@ class Network:
                 out.append(event)
         return out
 
+    def advertised(self, node: str) -> dict[str, list[str]]:
+        """What a broker knows that its neighbours advertise: neighbour -> filters."""
+        links = [session.link for session in self.nodes[node].broker.overlay.links() if session.link is not None]
+        known = {link.peer: sorted(it.topics for it in link.advertised if it.is_advertisement) for link in links}
+        return {peer: filters for peer, filters in known.items() if filters}
+
     def entries(self, node: str) -> dict[str, list[str]]:
         """The routing entries of a broker: neighbour -> filters."""
         links = [session.link for session in self.nodes[node].broker.overlay.links() if session.link is not None]

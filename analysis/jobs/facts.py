@@ -95,10 +95,15 @@ class Facts:
         """All lives of the brokers that were restarted, by the positions in their logs; None if none was."""
         if not self.restarts:
             return None
-        rows = [(life.run, life.broker, life.life, life.from_position, life.to_position) for life in self.restarts]
-        rows += [(life.run, life.broker, 1, 0, life.from_position) for life in self.restarts if life.life == 2]
-        ddl = "run int, broker string, life int, from_position bigint, to_position bigint, is_last boolean"
-        return self.frames.table([(*row, row[-1] == FOREVER_NS) for row in rows], ddl)
+        lives = [*self.restarts]
+        lives += [
+            life._replace(life=1, restarted_ns=0, from_position=0, to_position=life.from_position)
+            for life in self.restarts
+            if life.life == 2
+        ]
+        ddl = "run int, broker string, life int, restarted_ns bigint, from_position bigint, to_position bigint"
+        rows = [(*life, life.to_position == FOREVER_NS) for life in lives]
+        return self.frames.table(rows, f"{ddl}, is_last boolean")
 
     @once
     def intervals(self) -> dict[int, list[Interval]]:

@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 from brokerbed.analysis.runs import STORED, Finished, Run
 from brokerbed.analysis.windows import BATCHES, Interval, compared_ns
 from brokerbed.log.record import CLIENTS
-from brokerbed.scenario import Scenario, class_topic, is_wildcard, matches
+from brokerbed.scenario import Algorithm, Scenario, is_wildcard, matches
 from brokerbed.scenario.units import NS_PER_S
+from brokerbed.topics import merged_filter
 
 BINS = 128  # per run, by which rows are joined with the interval of their time
 DDL = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "string": "string", "bool": "boolean"}
@@ -158,12 +159,14 @@ class Frames:
 
     @cached_property
     def always_links(self) -> list[tuple[int, str, str]]:
-        """The links to which a broker sends everything: to its parent, and without stored entries to its children."""
+        """The links to which a broker sends everything: up to the root, and without stored entries everywhere."""
         rows = []
         for run in self.finished.runs:
+            algorithm = run.scenario.algorithm
             for child, parent in run.scenario.tree.links:
-                rows.append((run.number, child, f"{child}>{parent}"))
-                if not run.scenario.algorithm.stores_entries:
+                if algorithm.climbs or not algorithm.stores_entries:
+                    rows.append((run.number, child, f"{child}>{parent}"))
+                if not algorithm.stores_entries:
                     rows.append((run.number, parent, f"{parent}>{child}"))
         return rows
 
@@ -172,22 +175,37 @@ class Frames:
         return self.table(self.always_links, "run int, broker string, client string")
 
     @cached_property
-    def ancestors(self) -> DataFrame:
-        """The links above each broker, named from the parent's end; none if the routing stores no entries."""
+    def subtrees(self) -> DataFrame:
+        """The links above each broker, by their lower end, in runs with links whose notifications may be unwanted."""
         rows = []
         for run in self.finished.runs:
-            parents = dict(run.scenario.tree.links) if run.scenario.algorithm.stores_entries else {}
-            for below in parents:
-                child = below
-                while (parent := parents.get(child)) is not None:
-                    rows.append((run.number, below, parent, f"{parent}>{child}"))
-                    child = parent
-        return self.table(rows, "run int, below string, broker string, client string")
+            if not _may_be_unwanted(run.scenario.algorithm):
+                continue
+            parents = dict(run.scenario.tree.links)
+            for broker in parents:
+                child: str | None = broker
+                while child in parents:
+                    rows.append((run.number, broker, child))
+                    child = parents[child]
+        return self.table(rows, "run int, broker string, child string")
 
-    @property
-    def sends_each(self) -> list[int]:
-        """The runs in which several subscribers with equal filters have an entry each."""
-        return [run.number for run in self.finished.runs if run.scenario.algorithm.sends_each_subscription]
+    @cached_property
+    def suspect_events(self) -> DataFrame | None:
+        """The rows that brokers logged in runs with such links; None if there are no such runs."""
+        runs = [run.number for run in self.finished.runs if _may_be_unwanted(run.scenario.algorithm)]
+        return self.events.where(F.col("run").isin(*runs)) if runs else None
+
+    @cached_property
+    def suspect_links(self) -> DataFrame:
+        """The directions of links on which notifications may cross that nobody below the link wants."""
+        rows = []
+        for run in self.finished.runs:
+            algorithm = run.scenario.algorithm
+            for child, parent in run.scenario.tree.links if _may_be_unwanted(algorithm) else ():
+                rows.append((run.number, f"{child}>{parent}", child, True))
+                if algorithm.merges:
+                    rows.append((run.number, f"{parent}>{child}", child, False))
+        return self.table(rows, "run int, client string, child string, is_up boolean")
 
     @cached_property
     def wildcards(self) -> DataFrame | None:
@@ -197,14 +215,19 @@ class Frames:
             scenario = run.scenario
             copies = range(scenario.copies)
             filters = [scenario.copy_of(peer, copy).topic for peer in scenario.subscribers for copy in copies]
-            wildcards = [pattern for pattern in (*filters, *scenario.filters_of_parts) if is_wildcard(pattern)]
-            if not wildcards:
-                continue
-            topics = [class_topic(number) for number in range(scenario.classes)]
-            topics += [scenario.copy_of(peer, copy).topic for peer in scenario.publishers for copy in copies]
-            topics += scenario.topics_of_parts
+            filters += scenario.filters_of_parts
+            others = [scenario.copy_of(peer, copy).topic for peer in scenario.publishers for copy in copies]
+            others += scenario.topics_of_parts
+            groups = range(scenario.groups or 0) if scenario.subscriptions.wide is not None else ()
+            wildcards = dict.fromkeys([*filter(is_wildcard, filters), *map(scenario.group_filter, groups)])
+            if scenario.algorithm.merges:
+                classes = [scenario.class_topic(number) for number in range(scenario.groups or 1)]
+                merged = map(merged_filter, (*classes, *filters, *others))
+                wildcards |= dict.fromkeys(it for it in merged if it is not None)
             for wildcard in wildcards:
-                rows[run.number, wildcard] = [topic for topic in dict.fromkeys(topics) if matches(wildcard, topic)]
+                topics = [scenario.class_topic(number) for number in scenario.classes_matching(wildcard)]
+                topics += [topic for topic in others if matches(wildcard, topic)]
+                rows[run.number, wildcard] = list(dict.fromkeys(topics))
         if not rows:
             return None
         matched = [(*key, topics) for key, topics in rows.items()]
@@ -224,6 +247,11 @@ _ARROW = {
 def input_of(run: Run) -> str:
     """The event at which a broker routes a message: when it is received, or after the service at the input."""
     return "received" if run.scenario.service.broker_in is None else "served"
+
+
+def _may_be_unwanted(algorithm: Algorithm) -> bool:
+    """Whether notifications always climb, and go down as stored entries say."""
+    return algorithm.stores_entries and algorithm.climbs
 
 
 def bin_ns_of(run: Run) -> int:

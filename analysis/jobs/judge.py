@@ -1,5 +1,6 @@
 """The judging job: checks the invariants of all runs of a directory."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import reduce
 
@@ -9,10 +10,13 @@ from pyspark.sql import functions as F
 from brokerbed.analysis import checks
 from brokerbed.analysis.invariants import FAULTS, INVARIANTS, Invariant, Judged
 from brokerbed.analysis.jobs.facts import Facts
+from brokerbed.analysis.right_tables import Held, RightTables, compared
 from brokerbed.analysis.tallies import crossed, sent_always
 from brokerbed.analysis.transforms import balance, entries, order
 from brokerbed.scenario.faults.registry import FAULTS as FAULT_KINDS
+from brokerbed.topics import ADVERTISE
 
+Local = dict[str, dict[str, int]]  # by broker and filter: how many of its clients have it
 OFFENDERS_MAX = 5  # violations of each invariant that are described
 
 
@@ -28,11 +32,11 @@ def judge(facts: Facts) -> dict[int, list[Invariant]]:
         numbered = judged.where(F.col("broken") > 0).withColumn("place", F.row_number().over(in_order))
         rows = numbered.where(F.col("place") <= OFFENDERS_MAX).select(*Judged._fields).collect()
         first = [Judged(*row) for row in rows]
-    for balanced in (*sent_always(facts.tally, facts.frames.always_links), *crossed(facts.tally, _struck(facts))):
-        checked, broken = sums.get((balanced.run, balanced.name), (0, 0))
-        sums[balanced.run, balanced.name] = checked + balanced.checked, broken + balanced.broken
-        if balanced.broken > 0:
-            first.append(balanced)
+    for row in _judged_without_spark(facts):
+        checked, broken = sums.get((row.run, row.name), (0, 0))
+        sums[row.run, row.name] = checked + row.checked, broken + row.broken
+        if row.broken > 0:
+            first.append(row)
     offenders: dict[tuple[int, str], list[str]] = {}
     for row in sorted(first, key=lambda row: (row.moment is not None, row.moment, row.text)):
         offenders.setdefault((row.run, row.name), []).append(row.text)
@@ -73,11 +77,34 @@ def _judged(facts: Facts) -> Iterator[DataFrame]:
         )
         yield checks.never_entered(facts.passed, identified, frames.peers)
     moved = balance.movements(events, facts.lives)
-    final = entries.final_entries(moved)
-    yield checks.tables(entries.wrong_entries(final, frames.ancestors, frames.sends_each))
     yield checks.delivered_in_order(balance.deliveries(moved))
     spread = moved if frames.wildcards is None else balance.with_wildcards(moved, frames.wildcards)
     yield checks.routed(balance.episodes(balance.to_subscribers(spread, frames.always)))
+
+
+def _judged_without_spark(facts: Facts) -> Iterator[Judged]:
+    """What few numbers tell: the counts of the tally, and the entries at the end."""
+    yield from sent_always(facts.tally, facts.frames.always_links)
+    yield from crossed(facts.tally, _struck(facts))
+    yield from _tables(facts)
+
+
+def _tables(facts: Facts) -> Iterator[Judged]:
+    """The remote entries that brokers have at the end, beside those that their clients and the tree require."""
+    there: dict[int, Held] = defaultdict(lambda: defaultdict(dict))
+    clients: dict[int, tuple[Local, Local]] = defaultdict(lambda: (defaultdict(dict), defaultdict(dict)))
+    for run, broker, link, topic_filter, count in entries.final_entries(facts.frames.events, facts.lives).collect():
+        wanted, advertised = clients[run]
+        if link is not None:
+            there[run][broker, link][topic_filter] = count
+        elif topic_filter.startswith(ADVERTISE):
+            advertised[broker][topic_filter.removeprefix(ADVERTISE)] = count
+        elif not topic_filter.startswith("$"):  # these stay on their broker
+            wanted[broker][topic_filter] = count
+    for finished in facts.frames.finished.runs:
+        scenario, run = finished.scenario, finished.number
+        right = RightTables(scenario.tree, scenario.algorithm, scenario.routing_parameters, *clients[run])
+        yield from compared(run, there[run], right.held())
 
 
 def _struck(facts: Facts) -> dict[int, list[str]]:

@@ -10,7 +10,7 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from brokerbed.analysis.delays import Queue, Way
-from brokerbed.analysis.models.hierarchical import Traffic
+from brokerbed.analysis.models.contract import Traffic
 from brokerbed.metrics import Labels, Metric, Row
 from brokerbed.scenario import Scenario
 from brokerbed.scenario.topology import Floats
@@ -71,6 +71,7 @@ class Definition:
     headline: Predict | None = None
     detail: Predict | None = None
     measured_by: tuple[Measure, ...] = ()
+    applies: Callable[[Scenario], bool] = lambda _: True  # otherwise the scenario has no such rows
 
     @property
     def name(self) -> str:
@@ -83,7 +84,7 @@ class Definition:
         return self._rows(self.metric.detail, self.detail, theory)
 
     def _rows(self, names: Labels | None, predict: Predict | None, theory: Theory) -> Iterator[Row]:
-        if predict is None:
+        if predict is None or not self.applies(theory.scenario):
             return
         assert names is not None, f"{self.metric.name} predicts rows whose labels it does not name"
         for labels, value in predict(theory):

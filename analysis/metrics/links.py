@@ -3,10 +3,17 @@
 from typing import TYPE_CHECKING
 
 from brokerbed.analysis.metrics.definition import Definition
-from brokerbed.metrics import ADDITIONAL_NOTIFICATIONS, ALL_MESSAGES, CONTROL_MESSAGES, NOTIFICATIONS
+from brokerbed.metrics import (
+    ADDITIONAL_NOTIFICATIONS,
+    ALL_MESSAGES,
+    CONTROL_MESSAGES,
+    NOTIFICATIONS,
+    UNWANTED_NOTIFICATIONS,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pyspark.sql import DataFrame
 
     from brokerbed.analysis.jobs.facts import Facts
 
@@ -15,6 +22,17 @@ def _cells(facts: "Facts") -> "pd.DataFrame":
     from brokerbed.analysis.tallies import link_cells
 
     return link_cells(facts.tally, facts.points, facts.batch_s)
+
+
+def _unwanted_cells(facts: "Facts") -> "DataFrame | None":
+    from brokerbed.analysis.transforms.unwanted import interest_below, unwanted_cells
+
+    frames = facts.frames
+    events = frames.suspect_events
+    if events is None:
+        return None
+    interest = interest_below(events, frames.subtrees, frames.wildcards, facts.lives)
+    return unwanted_cells(events, facts.times, frames.suspect_links, interest)
 
 
 DEFINITIONS = (
@@ -27,12 +45,21 @@ DEFINITIONS = (
     Definition(
         ADDITIONAL_NOTIFICATIONS,
         headline=lambda theory: theory.total(theory.traffic.additional),
-        measured_by=(_cells,),
+        measured_by=(_unwanted_cells,),
+    ),
+    Definition(
+        UNWANTED_NOTIFICATIONS,
+        headline=lambda theory: theory.total(theory.traffic.unwanted),
+        measured_by=(_unwanted_cells,),
+        applies=lambda scenario: scenario.algorithm.merges,
     ),
     Definition(
         CONTROL_MESSAGES,
         headline=lambda theory: theory.total(theory.traffic.control),
-        detail=lambda theory: theory.per_link(theory.traffic.control),
+        detail=lambda theory: theory.per_link(
+            theory.traffic.control_up,
+            theory.traffic.control_down if theory.scenario.algorithm.speaks_downward else None,
+        ),
         measured_by=(_cells,),
     ),
     Definition(

@@ -4,10 +4,20 @@ Another package registers a model with an entry point of the group `brokerbed.mo
 whose value leads to its Model.
 """
 
-from brokerbed.analysis.models import hierarchical
-from brokerbed.analysis.models.hierarchical import Model
+from brokerbed.analysis.models import advertisement, covering, hierarchical, merging, peer
+from brokerbed.analysis.models.contract import Model
 from brokerbed.registry import Registry
 
 MODELS: Registry[Model] = Registry(
-    lambda: (hierarchical.FLOODING, hierarchical.SIMPLE, hierarchical.IDENTITY), "brokerbed.models"
+    lambda: (
+        hierarchical.FLOODING,
+        hierarchical.SIMPLE,
+        hierarchical.IDENTITY,
+        covering.COVERING,
+        merging.MERGING,
+        peer.PEER,
+        advertisement.ADVERTISEMENT,
+        advertisement.PEER_ADVERTISEMENT,
+    ),
+    "brokerbed.models",
 )

@@ -11,7 +11,7 @@ from brokerbed.analysis.report.scales import Scale, on_axis, scale
 
 WIDTH, HEIGHT = 570.0, 350.0
 LEFT, RIGHT, TOP, BOTTOM = 84.0, 34.0, 14.0, 48.0
-STYLES = 7  # colours, each with its own marker and dash pattern
+STYLES = 8  # colours, each with its own marker and dash pattern
 SIZE = 4.2  # of a marker
 
 
@@ -45,6 +45,7 @@ class Chart:
     y_log: bool = False
     x_names: Sequence[str] = ()  # if x is not a quantity: the names of 0, 1, 2, ...
     note: str = field(default="")
+    marks: Sequence[tuple[float, float, str]] = ()  # places to point at: x, y, and what is there
 
 
 def draw(chart: Chart) -> Html:
@@ -57,7 +58,7 @@ def _picture(chart: Chart, width: float) -> Html:
     x, y = _scales(chart, width)
     return tag(
         "svg", tag("title", f"{chart.title}: {chart.y_title} against {chart.x_title}"),
-        *_grid(chart, x, y), *(part for curve in chart.curves for part in _curve(curve, x, y)),
+        *_grid(chart, x, y), *(part for curve in chart.curves for part in _curve(curve, x, y)), *_marks(chart, x, y),
         viewBox=f"0 0 {width:g} {HEIGHT:g}", role="img", class_="chart",
     )  # fmt: skip
 
@@ -125,6 +126,15 @@ def _curve(curve: Curve, x: Scale, y: Scale) -> list[Html]:
     return parts
 
 
+def _marks(chart: Chart, x: Scale, y: Scale) -> list[Html]:
+    parts = []
+    for at, height, title in chart.marks:
+        down = f"M{short(x(at))} {short(y.clipped(height))}V{short(HEIGHT - BOTTOM)}"
+        ring = tag("circle", cx=x(at), cy=y.clipped(height), r=SIZE + 2, class_="crossing")
+        parts.append(tag("g", tag("title", title), tag("path", d=down, class_="crossing"), ring))
+    return parts
+
+
 def path(places: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{short(a)} {short(b)}" for a, b in places)
 
@@ -148,6 +158,7 @@ _SHAPES: tuple[tuple[tuple[float, float], ...] | None, ...] = (
      (-1.1, 0.4), (-1.1, -0.4), (-0.4, -0.4)),
     ((0, -1.2), (0.35, -0.4), (1.15, -0.35), (0.5, 0.2), (0.7, 1.05), (0, 0.55), (-0.7, 1.05), (-0.5, 0.2),
      (-1.15, -0.35), (-0.35, -0.4)),
+    ((-1.1, 0), (-0.55, -0.95), (0.55, -0.95), (1.1, 0), (0.55, 0.95), (-0.55, 0.95)),
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 One swept quantity is the axis; each combination of the others is a curve.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,12 +12,13 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
+from brokerbed.analysis.report.bars import BarChart
 from brokerbed.analysis.report.chart import STYLES, Chart, Curve, Dot
 from brokerbed.analysis.report.data import Point, Row
 from brokerbed.analysis.report.scales import number
+from brokerbed.analysis.report.traffic import parts_of_traffic, with_crossings
 from brokerbed.analysis.verdicts import DIFFERS
 from brokerbed.metrics import ALL_MESSAGES, CONTROL_MESSAGES, END_TO_END_DELAY, NOTIFICATIONS, REMOTE_ENTRIES, Metric
-from brokerbed.scenario import ALGORITHMS
 from brokerbed.scenario.units import NS_PER_S, parse_duration_ns, parse_rate_per_s
 
 CHARTS_MAX = 16
@@ -63,7 +65,7 @@ class Axes:
     others: tuple[str, ...]
 
     def group(self, point: Point) -> Group:
-        return tuple(point.scenario.at.get(key) for key in self.others)
+        return tuple(_setting(key, point) for key in self.others)
 
     def groups(self) -> dict[Group, list[Point]]:
         groups: dict[Group, list[Point]] = {}
@@ -79,6 +81,15 @@ class Axes:
 
     def name(self, group: Group) -> str:
         return ", ".join(_setting_text(key, value) for key, value in zip(self.others, group, strict=True))
+
+
+def _setting(key: str, point: Point) -> Any:
+    """A swept value that can be compared with others; of routing with parameters a short text."""
+    value = point.scenario.at.get(key)
+    if key == ROUTING and isinstance(value, dict):
+        parameters = ", ".join(f"{name} {number}" for name, number in point.scenario.routing_parameters.items())
+        return f"{point.scenario.routing} ({parameters})" if parameters else point.scenario.routing
+    return json.dumps(value) if isinstance(value, dict | list) else value
 
 
 def quantity(value: object) -> float | None:
@@ -180,8 +191,24 @@ def _split(
             _curve(axes, groups[group], values, axes.name(group), place % STYLES, (between or {}).get(group))
             for place, group in enumerate(part_groups)
         ]
-        charts.append(_chart(axes, f"{title}, {part}" if part else title, y_title, curves))
+        chart = _chart(axes, f"{title}, {part}" if part else title, y_title, curves)
+        charts.append(with_crossings(chart) if y_title == ALL_MESSAGES.axis and ROUTING in axes.others else chart)
     return charts
+
+
+def bar_charts(points: Sequence[Point]) -> list[BarChart]:
+    """The parts of the traffic by algorithm, if a sweep is over the routing and at most one quantity."""
+    axes = axes_of(points)
+    swept = {key for point in points for key in point.scenario.at if not key.startswith("clock.")}
+    if ROUTING not in swept or swept - {ROUTING, axes.x}:
+        return []
+    by_place: dict[float, list[tuple[str, Point]]] = {}
+    for point in points:
+        place = 0.0 if axes.x is None else axes.place(point)
+        by_place.setdefault(place, []).append((str(_setting(ROUTING, point)), point))
+    groups = [("" if axes.x is None else number(place), its) for place, its in sorted(by_place.items())]
+    chart = parts_of_traffic(groups, "" if axes.x is None else _axis(axes.x))
+    return [] if chart is None else [chart]
 
 
 def _chart(axes: Axes, title: str, y_title: str, curves: Sequence[Curve], y_log: bool = False) -> Chart:
@@ -278,7 +305,13 @@ def _crossing(axes: Axes) -> Chart:
     curves: list[Curve] = []
     routing, rate = axes.others.index(ROUTING), axes.others.index(PUBLICATIONS)
     groups = axes.groups()
-    storing = [name for name in dict.fromkeys(group[routing] for group in groups) if ALGORITHMS[name].stores_entries]
+    storing = list(
+        dict.fromkeys(
+            group[routing]
+            for group, group_points in groups.items()
+            if group_points[0].scenario.algorithm.stores_entries
+        )
+    )
     for name in storing:
         first = next(group_points for group, group_points in groups.items() if group[routing] == name)
         curves.append(_curve(axes, first, control, f"control, {name}", len(curves) % STYLES))

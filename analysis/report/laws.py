@@ -26,8 +26,12 @@ def describe_peer(peer: Publisher | Subscriber) -> str:
 
 def network_laws(scenario: Scenario) -> Iterator[tuple[str, Law]]:
     """The laws that do not belong to a peer: subscription lifetimes, broker services, link delays."""
-    if scenario.subscriptions.everywhere is not None:
-        yield "lifetime of subscriptions", scenario.subscriptions.everywhere.lifetime
+    spread = scenario.subscriptions.spread or scenario.subscriptions.wide
+    if spread is not None:
+        yield "lifetime of subscriptions", spread.lifetime
+    if (sources := scenario.publications.sources) is not None:
+        yield "ON periods of sources", sources.on
+        yield "OFF periods of sources", sources.off
     if scenario.service.broker_in is not None:
         yield "service of brokers", scenario.service.broker_in
     if scenario.service.link is not None:

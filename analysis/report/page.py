@@ -4,6 +4,7 @@ from pathlib import Path
 
 from brokerbed.analysis.assumptions import doubts
 from brokerbed.analysis.report import figures, laws, parts
+from brokerbed.analysis.report.bars import draw as draw_bars
 from brokerbed.analysis.report.chart import draw as draw_chart
 from brokerbed.analysis.report.curves import between
 from brokerbed.analysis.report.data import Point, Report
@@ -145,6 +146,7 @@ def _single(point: Point) -> list[tuple[str, str, Html]]:
 def _sweep(report: Report) -> list[tuple[str, str, Html]]:
     predicted = between(report.folder / "scenario.yaml", report.points)
     charts = [draw_chart(chart) for chart in figures.charts(report.points, report.experiment.name, predicted)]
+    charts += map(draw_bars, figures.bar_charts(report.points))
     explanation = tag(
         "p", "Lines are predictions, marks are measurements with their 95% intervals; a ring means that they differ."
     )

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from brokerbed.analysis.transforms.links import has_flag, is_link
-from brokerbed.log.record import DUPLICATE, REPLAY, WAITED
+from brokerbed.log.record import DUPLICATE, REPLAY, UNADVERTISED_FLAG, WAITED
 
 ROUTED = ("queued", "sent", "dropped")
 NAMES = ("run", "broker", "topic", "client", "is_link")
@@ -36,21 +36,24 @@ def movements(events: DataFrame, lives: DataFrame | None) -> DataFrame:
         "qos",
         "origin",
         "sequence",
+        has_flag(UNADVERTISED_FLAG).alias("is_unadvertised"),
     )
-    moved = wanted.where((F.col("change") != 0) | F.col("is_in") | F.col("is_routed"))
+    return with_life(wanted.where((F.col("change") != 0) | F.col("is_in") | F.col("is_routed")), lives)
+
+
+def with_life(rows: DataFrame, lives: DataFrame | None) -> DataFrame:
+    """The rows with the life of the broker that logged them, and whether this is its last one."""
     if lives is None:
-        return moved.withColumns({"life": F.lit(1), "is_last_life": F.lit(True)})
+        return rows.withColumns({"life": F.lit(1), "is_last_life": F.lit(True)})
     is_then = (
-        (moved["run"] == lives["run"])
-        & (moved["broker"] == lives["broker"])
-        & (moved["position"] >= lives["from_position"])
-        & (moved["position"] < lives["to_position"])
+        (rows["run"] == lives["run"])
+        & (rows["broker"] == lives["broker"])
+        & (rows["position"] >= lives["from_position"])
+        & (rows["position"] < lives["to_position"])
     )
     life = F.coalesce(lives["life"], F.lit(1)).alias("life")
     is_last = F.coalesce(lives["is_last"], F.lit(True)).alias("is_last_life")
-    return moved.join(F.broadcast(lives), is_then, "left").select(
-        *(moved[name] for name in moved.columns), life, is_last
-    )
+    return rows.join(F.broadcast(lives), is_then, "left").select(*(rows[name] for name in rows.columns), life, is_last)
 
 
 def with_wildcards(moved: DataFrame, wildcards: DataFrame) -> DataFrame:
@@ -88,6 +91,8 @@ def episodes(moved: DataFrame) -> DataFrame:
         .withColumns({"begins": begins, "ends": ends})
         .withColumn("episode", F.sum(F.col("begins").cast("int")).over(of_client))
         .withColumn("is_on", (F.col("entries") > 0) | F.col("ends"))
+        # what was not advertised goes to links whether or not they have an entry
+        .where(F.col("is_on") | ~F.col("is_unadvertised") | (F.col("change") != 0))
     )
     first_ns = F.when(F.col("begins") | (F.col("routed") > 0), F.col("time_ns"))
     return (
@@ -131,7 +136,7 @@ def _stretches(moved: DataFrame) -> DataFrame:
             }
         )
         .where(F.col("is_change") | F.col("is_routed") | F.col("is_link"))
-        .groupBy("place", "who", "stretch", "is_change")
+        .groupBy("place", "who", "stretch", "is_change", "is_unadvertised")
         .agg(
             *(F.first(name).alias(name) for name in NAMES),
             F.sum("change").alias("change"),

@@ -1,48 +1,33 @@
-"""The routing tables at the end of a run, and the tables that the subscriptions require."""
-
-from collections.abc import Sequence
+"""The routing tables at the end of a run."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from brokerbed.analysis.transforms.links import is_link
+from brokerbed.analysis.transforms.balance import with_life
+from brokerbed.analysis.transforms.links import ADDED, CHANGES, is_link
+from brokerbed.topics import ADVERTISE
 
 
-def final_entries(moved: DataFrame) -> DataFrame:
-    """The entries at the end of a run (run, broker, client, filter, entries), from the last life of each broker."""
-    return (
-        moved.where((F.col("change") != 0) & F.col("is_last_life"))
-        .groupBy("run", "broker", "client", F.col("topic").alias("filter"))
-        .agg(F.sum("change").alias("entries"))
-        .where(F.col("entries") != 0)
-    )
+def final_entries(events: DataFrame, lives: DataFrame | None) -> DataFrame:
+    """The entries at the end of a run (run, broker, link, filter, entries), from the last life of each broker.
 
-
-def wrong_entries(entries: DataFrame, ancestors: DataFrame, sends_each: Sequence[int]) -> DataFrame:
-    """Remote entries that exist, and those that the local subscriptions below require: (..., there, wanted).
-
-    `ancestors` has every link above each broker, named from the parent's end. With identity-based routing a filter has
-    one entry per link, with simple routing (the runs in `sends_each`) one per subscription, with flooding none, as it
-    has no ancestors here.
+    `link` is null for those of clients, which are counted together. Filters of advertisements begin with `$advertise/`.
     """
-    local = (
-        entries.where(~is_link(F.col("client")))
-        .groupBy("run", F.col("broker").alias("below"), "filter")
-        .agg(F.sum("entries").alias("entries"))
-    )
-    wanted = (
-        local.join(F.broadcast(ancestors), ["run", "below"])
-        .groupBy("run", "broker", "client", "filter")
-        .agg(F.sum("entries").alias("subscriptions"))
-        .withColumn("wanted", F.when(F.col("run").isin(*sends_each), F.col("subscriptions")).otherwise(F.lit(1)))
-        .select("run", "broker", "client", "filter", "wanted")
-    )
-    there = entries.where(is_link(F.col("client"))).withColumnRenamed("entries", "there")
-    return there.join(wanted, ["run", "broker", "client", "filter"], "full").select(
+    event, client, topic = F.col("event"), F.col("client"), F.col("topic")
+    is_advertisement = event.isin("advertised", "unadvertised")
+    changes = events.where(event.isin(*CHANGES)).select(
         "run",
         "broker",
-        "client",
-        "filter",
-        F.coalesce("there", F.lit(0)).alias("there"),
-        F.coalesce("wanted", F.lit(0)).alias("wanted"),
+        "position",
+        F.when(is_link(client), client).alias("link"),
+        F.when(is_advertisement, F.concat(F.lit(ADVERTISE), topic)).otherwise(topic).alias("filter"),
+        F.when(event.isin(*ADDED), 1).otherwise(-1).alias("change"),
+    )
+    return (
+        with_life(changes, lives)
+        .where(F.col("is_last_life"))
+        .groupBy("run", "broker", "link", "filter")
+        .agg(F.sum("change").alias("entries"))
+        .where(F.col("entries") != 0)
+        .select("run", "broker", "link", "filter", "entries")
     )

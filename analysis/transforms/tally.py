@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from brokerbed.analysis.tallies import (
-    ADDITIONAL_SENT,
+    ADVERTISED,
     CAME,
     CONTROL_SENT,
     LOCAL,
@@ -23,11 +23,10 @@ from brokerbed.analysis.tallies import (
     SUBSCRIPTIONS,
 )
 from brokerbed.analysis.transforms.balance import ROUTED as ROUTING
-from brokerbed.analysis.transforms.links import CONTROL, is_link
+from brokerbed.analysis.transforms.links import ADDED, CHANGES, CONTROL, is_link
 from brokerbed.analysis.transforms.moments import bin_of
-from brokerbed.log.record import ADDITIONAL, CLIENTS, DUPLICATE, REPLAY, WAITED
+from brokerbed.log.record import CLIENTS, DUPLICATE, REPLAY, WAITED
 
-CHANGES = ("subscribed", "unsubscribed")
 OF_BROKERS = (*ROUTING, *CHANGES, *CONTROL, "received", "served", "link_resync")
 CELL = ("run", "broker", "event", "is_in", "flags", "who", "is_peer", "bin", "interval", "batch")
 
@@ -70,7 +69,7 @@ def _cells(logged: DataFrame, peers: DataFrame, intervals: DataFrame) -> DataFra
         & (keyed["time_ns"] >= limits["begin_ns"])
         & (keyed["time_ns"] < limits["end_ns"])
     )
-    noted = ADDITIONAL | DUPLICATE | REPLAY | WAITED
+    noted = DUPLICATE | REPLAY | WAITED
     is_peer = F.col("is_peer").isNotNull()
     return (
         keyed.join(F.broadcast(limits), is_here, "left")
@@ -98,9 +97,10 @@ def _rows() -> list[Column]:
     is_sent, is_control = event == "sent", event.isin(*CONTROL)
     is_notification, is_compared = is_sent & over_link & is_new, batch >= 0
     is_change = event.isin(*CHANGES) & F.col("interval").isNotNull()
-    sign = F.when(event == "subscribed", 1).otherwise(-1)
+    sign = F.when(event.isin(*ADDED), 1).otherwise(-1)
+    is_advertisement = event.isin("advertised", "unadvertised")
+    table = F.when(is_advertisement, ADVERTISED).when(over_link, REMOTE).otherwise(LOCAL)
     is_of_class = ~over_link & ~F.col("is_peer")
-    is_additional = F.col("flags").bitwiseAND(F.lit(ADDITIONAL)) != 0
     series = (
         F.when(is_notification, SERIES["notifications"])
         .when(is_control, SERIES["control"])
@@ -111,10 +111,9 @@ def _rows() -> list[Column]:
     )
     return [
         _row(is_notification & is_compared, F.lit(NOTIFIED), link, batch, count),
-        _row(is_notification & is_compared & is_additional, F.lit(ADDITIONAL_SENT), link, batch, count),
         _row(is_control & is_compared, F.lit(CONTROL_SENT), link, batch, count),
-        _row(is_change, F.when(over_link, REMOTE).otherwise(LOCAL), broker, F.col("interval"), sign * count,
-             sign * F.col("left_ns")),
+        _row(is_change & (over_link | ~is_advertisement), table, broker, F.col("interval"), sign * count,
+             sign * F.col("left_ns")),  # advertisements of clients are in no table that is measured
         _row((event == "received") & is_of_class, F.lit(PUBLICATIONS), broker, bin_, count),
         _row((event == "subscribed") & is_of_class, F.lit(SUBSCRIPTIONS), broker, bin_, count),
         _row((event == "published") & F.col("is_peer"), F.lit(MESSAGES), link, bin_, count),

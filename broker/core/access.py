@@ -12,7 +12,7 @@ import hmac
 import re
 from dataclasses import dataclass
 
-from brokerbed.topics import filter_problem
+from brokerbed.topics import covers, filter_problem
 
 ITERATIONS_MAX = 20_000  # with more, one CONNECT could block all clients for tens of milliseconds
 SALT_BYTES, HASH_BYTES, ITERATIONS = 12, 64, 101  # mosquitto_passwd uses these values
@@ -23,7 +23,8 @@ _MODES = {"read": (READ,), "write": (WRITE,), "readwrite": (READ, WRITE)}
 
 
 OVERLAY = "$overlay"  # the first level of the topics that brokers use among themselves; no client can read them
-RESERVED_TOPICS = ("$SYS/", "$share/", "$overlay/")  # no client may publish to topics that begin with these
+# No client may publish to topics that begin with these.
+RESERVED_TOPICS = ("$SYS/", "$share/", "$overlay/", "$advertise/", "$answered/")
 
 
 class AccessError(ValueError):
@@ -89,7 +90,7 @@ class Access:
 
 
 def may_publish(access: Access | None, user: str | None, client_id: str, topic: str) -> bool:
-    """Whether a client may publish to a topic, directly or by its will."""
+    """Whether a client may publish to a topic, or to everything that a filter can match."""
     if topic[0] == "$" and topic.startswith(RESERVED_TOPICS):
         return False
     return access is None or access.allows(WRITE, user, client_id, topic)
@@ -123,18 +124,3 @@ def parse_access(text: str) -> Access:
             raise AccessError(f"line {number} is none of: user NAME, topic MODE FILTER, pattern MODE FILTER")
         rules.append(Rule(None if kind == "pattern" else user, mode, rest[-1]))
     return Access(tuple(rules))
-
-
-def covers(wide: str, narrow: str) -> bool:
-    """Whether `wide` matches every topic that `narrow` matches."""
-    wide_levels, narrow_levels = wide.split("/"), narrow.split("/")
-    if narrow.startswith("$") and wide_levels[0] in ("+", "#"):
-        return False
-    for position, level in enumerate(wide_levels):
-        if level == "#":
-            return True
-        if position == len(narrow_levels) or narrow_levels[position] == "#":
-            return False
-        if level not in ("+", narrow_levels[position]):
-            return False
-    return len(wide_levels) == len(narrow_levels)

@@ -8,6 +8,11 @@ Below the limit every single change is announced and counted.
 
 Changes are not queued while the link is down. When the link is up again, the difference between the entries that the
 neighbour has and those it should have is announced (`Overlay.resynchronise`).
+
+Some entries disappear at the neighbour without a message (routing/strategy.py has the rules). An entry that a newly
+announced cover replaces is forgotten when the cover is acknowledged; until then it may still be there. An advertisement
+is announced again only after its withdrawal has been acknowledged: what the neighbour announced because of it, it sent
+before the acknowledgement, and forgot it then; so after the acknowledgement this broker can drop it as well.
 """
 
 import json
@@ -17,8 +22,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import mqtt5
 
 from brokerbed.broker.core import persist
-from brokerbed.broker.core.link import ENTRY_TOPIC, IDENTITY, REFRESH, RESYNC, RESYNCS, SUBSCRIBE, UNSUBSCRIBE
+from brokerbed.broker.core.link import (
+    ADVERTISE,
+    ENTRY_TOPIC,
+    IDENTITY,
+    REFRESH,
+    RESYNC,
+    RESYNCS,
+    RETAINED,
+    SUBSCRIBE,
+    UNADVERTISE,
+    UNSUBSCRIBE,
+)
 from brokerbed.broker.errors import ProtocolError
+from brokerbed.broker.routing.filters import FilterIndex
 from brokerbed.broker.values import Entry
 from brokerbed.log.record import Kind
 from brokerbed.topics import filter_problem
@@ -33,6 +50,8 @@ ALWAYS, NEVER = mqtt5.RetainHandling.SEND_ALWAYS, mqtt5.RetainHandling.SEND_NEVE
 _LOGGED = {
     SUBSCRIBE: Kind.LINK_SUBSCRIBE,
     UNSUBSCRIBE: Kind.LINK_UNSUBSCRIBE,
+    ADVERTISE: Kind.LINK_ADVERTISE,
+    UNADVERTISE: Kind.LINK_UNADVERTISE,
     REFRESH: Kind.LINK_REFRESH,
     RESYNC: Kind.LINK_RESYNC,
 }
@@ -48,21 +67,29 @@ class Change(NamedTuple):
 class Announced:
     """An entry that the neighbour has, or may have while it has not acknowledged the last change of the entry."""
 
-    __slots__ = ("row_number", "unacknowledged_id")
+    __slots__ = ("following", "is_asked_for", "is_held", "replaced_by", "row_number", "unacknowledged_id")
 
     def __init__(self) -> None:
         self.unacknowledged_id = 0  # packet id of the last change; 0 once it is acknowledged
         self.row_number = 0  # of the entry's row in the store
+        self.is_asked_for = False  # the parent need not be asked (again) for the retained messages that match
+        self.is_held = False  # the neighbour has, or may have, acknowledged it
+        self.replaced_by = 0  # packet id of the announcement of a cover that replaces it; 0: none
+        self.following: Change | None = None  # of an advertisement: the change to send after its withdrawal
 
 
 class Announcements:
-    __slots__ = ("_broker", "_unacknowledged", "_waiting", "entries", "session")
+    __slots__ = ("_broker", "_unacknowledged", "_waiting", "advertised_index", "entries", "index", "session")
 
-    def __init__(self, broker: "Broker", session: "Session") -> None:
+    def __init__(self, broker: "Broker", session: "Session", is_indexed: bool) -> None:
+        """`is_indexed`: see Link."""
         self._broker = broker
         self.session = session  # the session of the link
         self.entries: dict[Entry, Announced] = {}
-        self._unacknowledged: dict[int, Change] = {}  # changes that were sent, by packet id
+        self.index = FilterIndex() if is_indexed else None  # the filters in `entries` that are no advertisements
+        self.advertised_index = FilterIndex() if is_indexed else None  # the advertisements that the neighbour holds
+        # Changes that were sent, by packet id, with the entries that they replace at the neighbour:
+        self._unacknowledged: dict[int, tuple[Change, list[Entry]]] = {}
         self._waiting: OrderedDict[Entry, Change] = OrderedDict()  # changes to send once there is room
 
     @property
@@ -72,70 +99,158 @@ class Announcements:
 
     def announce(self, change: Change, now_ns: int) -> None:
         """Send a change now or as soon as there is room. Called only while the link is up."""
+        announced = self.entries.get(change.entry)
+        if announced is not None and not change.is_added:
+            announced.is_asked_for = False
         if self._waiting or len(self._unacknowledged) >= UNACKNOWLEDGED_MAX:
             self._wait(change)
         else:
             self._send(change, now_ns)
 
     def acknowledged(self, packet_id: int, now_ns: int) -> None:
-        change = self._unacknowledged.pop(packet_id, None)
+        change, replaced = self._unacknowledged.pop(packet_id, (None, ()))
         if change is None:
             return
         self.session.parked.pop(packet_id, None)
-        entry = change.entry
-        announced = self.entries.get(entry)
-        # Another id here means that a newer change of the entry was sent or is waiting.
-        if announced is not None and announced.unacknowledged_id == packet_id:
-            announced.unacknowledged_id = 0
-            if change.is_added:
-                self._save(entry, announced, True)
-            else:
-                self._forget(entry)
+        for entry in replaced:
+            if entry in self.entries and self.entries[entry].replaced_by == packet_id:
+                self.forget(entry)
+        announced = self.entries.get(change.entry)
+        if announced is not None:
+            self._acknowledged(change, announced, packet_id, now_ns)
         while self._waiting and len(self._unacknowledged) < UNACKNOWLEDGED_MAX:
             entry, change = self._waiting.popitem(last=False)
             if change.is_added or entry in self.entries:
                 self._send(change, now_ns)
 
-    def lost(self) -> list[Entry]:
-        """The link is down. Returns the entries for which a request for retained messages may not have arrived."""
-        unanswered = [change.entry for change in self._unacknowledged.values() if change.is_added]
-        unanswered += [change.entry for change in self._waiting.values() if change.requests_retained]
-        for packet_id, change in self._unacknowledged.items():
+    def _acknowledged(self, change: Change, announced: Announced, packet_id: int, now_ns: int) -> None:
+        entry = change.entry
+        if change.is_added:
+            self._hold(entry, announced)
+        if announced.unacknowledged_id != packet_id:  # a newer change of the entry was sent or is waiting
+            return
+        announced.unacknowledged_id = 0
+        if change.is_added and not entry.is_request:
+            self._save(entry, announced, True)
+            return
+        self.forget(entry)
+        if self._broker.advertising is not None and entry.is_advertisement:
+            self._broker.advertising.withdrawn(self.session, entry, now_ns)
+        if announced.following is not None:
+            self.announce(announced.following, now_ns)
+
+    def lost(self) -> None:
+        """The link is down. Requests for retained messages that are not acknowledged may not have arrived."""
+        for packet_id, (change, replaced) in self._unacknowledged.items():
             self.session.parked.pop(packet_id, None)
-            if change.entry in self.entries:
-                self.entries[change.entry].unacknowledged_id = UNCERTAIN
+            for entry in (change.entry, *replaced):
+                if (announced := self.entries.get(entry)) is not None:
+                    announced.unacknowledged_id, announced.replaced_by = UNCERTAIN, 0
+                    announced.following = None
+                    self._hold(entry, announced)
+            if change.is_added and change.entry in self.entries:
+                self.entries[change.entry].is_asked_for = False
         self._unacknowledged.clear()
         self._waiting.clear()
-        return unanswered
 
     def restore(self, entry: Entry, row_number: int, is_acknowledged: bool) -> None:
-        announced = self.entries[entry] = Announced()
+        announced = self._new(entry)
         announced.row_number = row_number
         announced.unacknowledged_id = 0 if is_acknowledged else UNCERTAIN
+        announced.is_asked_for = is_acknowledged
+        self._hold(entry, announced)
 
     def is_acknowledged(self, entry: Entry) -> bool:
         """Whether the neighbour has acknowledged that it has the entry."""
         announced = self.entries.get(entry)
         return announced is not None and announced.unacknowledged_id == 0
 
+    def is_in_force(self, entry: Entry) -> bool:
+        """Whether an entry is announced and its withdrawal is not under way."""
+        announced = self.entries.get(entry)
+        if announced is None:
+            return False
+        change, _ = self._unacknowledged.get(announced.unacknowledged_id, (None, ()))
+        return change is None or change.is_added
+
+    def asks_for_retained(self, entry: Entry) -> bool:
+        """Whether the parent has to be asked for retained messages when the entry is announced.
+
+        If a cover of the filter is announced, this broker has them already.
+        """
+        if not entry.is_interest:
+            return False
+        announced = self.entries.get(entry)
+        if announced is not None and announced.is_asked_for:
+            return False
+        return self.index is None or self.index.cover_of(entry.filter) is None
+
+    def unwanted(self, wanted: dict[Entry, None]) -> list[Entry]:
+        """The announced entries that are not wanted and that no announced cover is about to replace."""
+        return [
+            entry
+            for entry, announced in self.entries.items()
+            if entry not in wanted and not announced.replaced_by and not entry.is_request
+        ]
+
+    def request(self, entry: Entry, now_ns: int) -> None:
+        """Ask the parent for retained messages, now or when the link is up."""
+        if self.session.connection is not None:
+            self.announce(Change(entry, True, RETAINED, False), now_ns)
+        elif entry not in self.entries:
+            announced = self._new(entry)
+            announced.unacknowledged_id = UNCERTAIN
+            self._save(entry, announced, False)
+
+    def repeat_requests(self, now_ns: int) -> None:
+        """Ask again for what the parent may not have been asked for before the link was cut."""
+        for entry in [entry for entry in self.entries if entry.is_request]:
+            self.request(entry, now_ns)
+
     def forget_all(self) -> None:
         """The neighbour has none of the announced entries any more."""
         for entry in list(self.entries):
-            self._forget(entry)
+            self.forget(entry)
 
-    def _forget(self, entry: Entry) -> None:
-        persist.forget_announced(self._broker, self.entries.pop(entry).row_number)
+    def forget(self, entry: Entry) -> None:
+        """The neighbour does not have the entry any more."""
+        self._waiting.pop(entry, None)
+        announced = self.entries.pop(entry, None)
+        if announced is None:
+            return
+        persist.forget_announced(self._broker, announced.row_number)
+        if self.index is not None and self.advertised_index is not None:
+            if entry.is_advertisement:
+                self.advertised_index.discard(entry.topics)
+            elif entry.is_interest:
+                self.index.discard(entry.filter)
+
+    def _new(self, entry: Entry) -> Announced:
+        announced = self.entries[entry] = Announced()
+        if self.index is not None and entry.is_interest:
+            self.index.add(entry.filter)
+        return announced
+
+    def _hold(self, entry: Entry, announced: Announced) -> None:
+        if not announced.is_held:
+            announced.is_held = True
+            if self.advertised_index is not None and entry.is_advertisement:
+                self.advertised_index.add(entry.topics)
 
     def _save(self, entry: Entry, announced: Announced, is_acknowledged: bool) -> None:
         row = self.session, entry, is_acknowledged
         announced.row_number = persist.save_announced(self._broker, announced.row_number, row)
 
     def _wait(self, change: Change) -> None:
-        """Let a change wait. It replaces an older waiting change of the same entry, unless it only repeats it."""
+        """Let a change wait. It replaces an older waiting change of the same entry, unless it only repeats it.
+
+        It goes to the end, because changes made in the meantime may have to come before it.
+        """
         old = self._waiting.get(change.entry)
         if old is not None and old.is_added == change.is_added:
             return
         self._waiting[change.entry] = change
+        self._waiting.move_to_end(change.entry)
         announced = self.entries.get(change.entry)
         if announced is not None and change.kind != REFRESH:
             announced.unacknowledged_id = UNCERTAIN
@@ -145,20 +260,71 @@ class Announcements:
         broker, session, entry = self._broker, self.session, change.entry
         assert session.link is not None
         assert session.connection is not None
+        announced = self.entries.get(entry)
+        if announced is not None and announced.unacknowledged_id and entry.is_advertisement:
+            withdrawing = self._unacknowledged.get(announced.unacknowledged_id)
+            announced.following = change if change.is_added else None
+            if withdrawing is not None and not withdrawing[0].is_added:
+                return
+            if change.is_added and withdrawing is not None:
+                announced.following = None  # it only repeats what is under way
+            elif change.is_added:
+                change = Change(entry, False, RESYNC, False)  # whether the neighbour has it is uncertain
+        if announced is None:
+            announced = self._new(entry)
         packet_id = persist.take_packet_id(broker, session)
         session.parked[packet_id] = None  # the id is in use until the packet is acknowledged
-        self._unacknowledged[packet_id] = change
-        announced = self.entries.setdefault(entry, Announced())
-        announced.unacknowledged_id = packet_id
+        replaced = self._replaced(entry) if change.is_added and broker.overlay.algorithm.covers else []
+        self._unacknowledged[packet_id] = change, replaced
+        announced.unacknowledged_id, announced.replaced_by = packet_id, 0
+        announced.is_asked_for = change.is_added
         self._save(entry, announced, False)
         packet = packet_to_parent(packet_id, change) if session.link.is_parent else packet_to_child(packet_id, change)
         broker.send(session.connection, packet)
         if change.requests_retained and session.link.is_foreign:
-            broker.overlay.foreign_parent_asked(session.connection, entry)
-        session.link.sent[change.kind] += 1
-        if broker.log is not None:
-            topic = broker.log.number(entry.filter)
-            broker.log.add(now_ns, _LOGGED[change.kind], session.log_number, topic, flags=change.is_added)
+            broker.overlay.retained.foreign_parent_asked(session.connection, entry)
+        self._count(change, now_ns)
+        if replaced:
+            self._replace(replaced, packet_id, now_ns)
+        if broker.advertising is not None and not change.is_added and entry.is_advertisement:
+            broker.advertising.withdrawing(session, entry, now_ns)
+
+    def _replaced(self, entry: Entry) -> list[Entry]:
+        """The announced entries that the neighbour drops when it gets this one."""
+        assert self.index is not None
+        return [Entry(topic_filter) for topic_filter in self.index.covered_by(entry.filter)]
+
+    def _replace(self, replaced: list[Entry], packet_id: int, now_ns: int) -> None:
+        """A foreign parent does not drop the entries by itself, so it is told to."""
+        assert self.session.link is not None
+        for entry in replaced:
+            if self.session.link.is_foreign:
+                self.announce(Change(entry, False, RESYNC, False), now_ns)
+                continue
+            announced = self.entries[entry]
+            announced.unacknowledged_id, announced.replaced_by = UNCERTAIN, packet_id
+            self._waiting.pop(entry, None)
+            self._save(entry, announced, False)
+
+    def _count(self, change: Change, now_ns: int) -> None:
+        """Count and log a change that was sent. The end of an answer is no message of the algorithm."""
+        log, entry, link = self._broker.log, change.entry, self.session.link
+        assert link is not None
+        is_interest = entry.is_interest
+        if not is_interest and entry.is_answer:
+            return
+        link.sent[change.kind] += 1
+        if log is not None and (is_interest or not entry.is_request):
+            is_named = change.kind in (ADVERTISE, UNADVERTISE)  # the kind says that it is an advertisement
+            topic = log.number(entry.topics if is_named else entry.filter)
+            log.add(now_ns, _LOGGED[change.kind], self.session.log_number, topic, flags=change.is_added)
+
+
+def kind_of(entry: Entry, is_added: bool) -> str:
+    """The kind of message on a link that a change of an entry is."""
+    if not entry.is_interest and entry.is_advertisement:
+        return ADVERTISE if is_added else UNADVERTISE
+    return SUBSCRIBE if is_added else UNSUBSCRIBE
 
 
 def packet_to_parent(packet_id: int, change: Change) -> mqtt5.Packet:
@@ -190,5 +356,5 @@ def read_from_parent(payload: bytes) -> Change:
     is_typed = isinstance(is_added, bool) and isinstance(topic_filter, str) and isinstance(identity, str)
     if not is_typed or filter_problem(topic_filter):
         raise ProtocolError("an announcement of something that is no entry")
-    kind = RESYNC if is_resync else SUBSCRIBE if is_added else UNSUBSCRIBE
-    return Change(Entry(topic_filter, identity), is_added, kind, False)
+    entry = Entry(topic_filter, identity)
+    return Change(entry, is_added, RESYNC if is_resync else kind_of(entry, is_added), False)

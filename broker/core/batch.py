@@ -52,7 +52,7 @@ def publications(
             broker.log_identity(now_ns, session, message.payload, message.sequence)
     broker.counters.messages_received += count
     broker.log_run(now_ns, RECEIVED, session.log_number, run, run.qos, 0, count)
-    broker.write(connection, _answers(connection, run, route.is_empty))
+    broker.write(connection, _answers(connection, run, route.is_empty and broker.advertising is None))
     for receiver in subscriptions.targets(topic) if route.targets is None else route.targets:
         target = receiver.for_publisher(session) if receiver.no_local else receiver
         if target is not None:
@@ -81,6 +81,8 @@ def _run_at(broker: "Broker", connection: "Connection", data: bytes, at: int, bo
     topic = broker.topics.get(raw) or valid_topic(broker, raw)
     access = session.access
     if (access is not None or topic[0] == "$") and not may_publish(access, session.user, session.client_id, topic):
+        return None
+    if broker.advertising is not None and not broker.advertising.is_advertised(session, topic):
         return None
     size, end = stop - at, stop
     last_start = min(len(data), at + BATCH_BYTES_MAX) - size

@@ -13,6 +13,7 @@ import mqtt5
 
 from brokerbed.broker.config import BrokerConfig
 from brokerbed.broker.core import deliver, dispatch, handle_connect, handle_publish, notify, overlay
+from brokerbed.broker.core.advertisements import advertisements_of
 from brokerbed.broker.core.connection import Connection
 from brokerbed.broker.core.retained_scan import RetainedScans
 from brokerbed.broker.core.run import V5, V311, Run
@@ -64,6 +65,7 @@ class Broker:
         self.subscriptions = Subscriptions(has_additional=algorithm.stores_entries and algorithm.climbs)
         self.routes = self.subscriptions.routes
         self.overlay = overlay.Overlay(self, algorithm)
+        self.advertising = self.overlay.advertising  # None: under this algorithm publishers need not advertise
         self.retained: dict[str, Message] = {}  # by topic, in the order in which they were retained
         self.retained_scans = RetainedScans(self)
         self.connections: dict[Connection, None] = {}
@@ -195,6 +197,9 @@ class Broker:
             )
             for topic_filter in entries:
                 self.log.add(now_ns, Kind.SUBSCRIBED, session.log_number, self.log.number(topic_filter))
+            for entry in advertisements_of(session):
+                if entry.is_advertisement:
+                    self.log.add(now_ns, Kind.ADVERTISED, session.log_number, self.log.number(entry.topics))
 
     def log_identity(self, now_ns: int, session: Session, payload: bytes, sequence: int) -> None:
         """Log the identity of a message that enters here if its payload begins with the publisher's id and a number.

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 import mqtt5
 
 from brokerbed.broker.core import persist
-from brokerbed.broker.core.link import IDENTITY, MESSAGE, NOTIFICATION, RETAINED, RETAINED_FOR, tag, tag_head
+from brokerbed.broker.core.link import (
+    IDENTITY,
+    MESSAGE,
+    NOTIFICATION,
+    RETAINED,
+    RETAINED_FOR,
+    UNADVERTISED,
+    UNADVERTISED_MESSAGE,
+    tag,
+    tag_head,
+)
 from brokerbed.broker.core.run import TAGGED, V5
 from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.errors import ProtocolError
@@ -23,7 +33,7 @@ from brokerbed.broker.values import (
     Published,
     format_indicator,
 )
-from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, WAITED, Kind, Reason
+from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, UNADVERTISED_FLAG, WAITED, Kind, Reason
 
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
@@ -165,10 +175,17 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
     flags = RETAIN * delivery.retain | DUPLICATE * is_resent | REPLAY * (delivery.answers is not None)
     flags |= WAITED * delivery.has_waited
     if session.link is not None and not is_resent:  # a message that is resent is not counted twice
-        session.link.sent[NOTIFICATION if delivery.answers is None else RETAINED] += 1
+        kind = UNADVERTISED if message.is_unadvertised else NOTIFICATION
+        session.link.sent[kind if delivery.answers is None else RETAINED] += 1
         flags |= ADDITIONAL * (message.is_additional and session.link.is_parent)
+        flags |= UNADVERTISED_FLAG * message.is_unadvertised
     broker.log_message(now_ns, SENT, session.log_number, message, delivery.qos, 0, flags)
     broker.write(connection, output)
+
+
+def _unadvertised(session: Session, delivery: Delivery) -> int:
+    """The flag of messages to links that were not advertised."""
+    return UNADVERTISED_FLAG if session.link is not None and delivery.message.is_unadvertised else 0
 
 
 def encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_duplicate: bool, now_ns: int) -> Any:
@@ -183,6 +200,7 @@ def encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_dup
         or delivery.identifiers
         or message.expires_at_ns is not None
         or delivery.answers is not None
+        or (message.is_unadvertised and connection.form == TAGGED)
     ) and connection.version == 5
     if has_properties or connection.aliases_max:
         return v5.encode(_packet(connection, delivery, packet_id, is_duplicate, now_ns))
@@ -218,6 +236,8 @@ def _packet(
     user_properties = list(properties.user_properties)
     if connection.form == TAGGED:
         user_properties.append((MESSAGE, tag(message.origin, message.sequence)))
+        if message.is_unadvertised:
+            user_properties.append((UNADVERTISED_MESSAGE, ""))
         if delivery.answers is not None:
             user_properties.append((RETAINED_FOR, delivery.answers.filter))
             if delivery.answers.identity:
@@ -236,7 +256,7 @@ def drop(broker: "Broker", session: Session, delivery: Delivery, reason: Reason,
     broker.counters.dropped[reason] += 1
     session.parked.pop(delivery.packet_id, None)
     persist.forget_delivery(broker, delivery)
-    flags = WAITED * (delivery.has_waited or delivery.packet_id != 0)
+    flags = WAITED * (delivery.has_waited or delivery.packet_id != 0) | _unadvertised(session, delivery)
     broker.log_message(now_ns, Kind.DROPPED, session.log_number, delivery.message, delivery.qos, reason, flags)
 
 
@@ -357,6 +377,6 @@ def _session(connection: "Connection") -> Session:
 
 
 def _log_queued(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
-    flags = WAITED * delivery.has_waited | REPLAY * (delivery.answers is not None)
+    flags = WAITED * delivery.has_waited | REPLAY * (delivery.answers is not None) | _unadvertised(session, delivery)
     broker.log_message(now_ns, QUEUED, session.log_number, delivery.message, delivery.qos, flags=flags)
     delivery.has_waited = True

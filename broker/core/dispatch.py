@@ -58,7 +58,7 @@ def _announcement_acknowledged(
 
 
 def _ping_answered(broker: "Broker", *_: object) -> None:
-    broker.overlay.ping_answered()
+    broker.overlay.retained.ping_answered()
 
 
 def _parent_disconnects(

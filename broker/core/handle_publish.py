@@ -17,6 +17,7 @@ from brokerbed.broker.core.link import (
     OVERLAY,
     RESERVED,
     RETAINED_FOR,
+    UNADVERTISED_MESSAGE,
     Link,
     is_reserved,
     property_of,
@@ -65,6 +66,8 @@ def handle_published(broker: "Broker", connection: "Connection", publication: Pu
     message.origin, message.sequence = old.origin, old.sequence
     if connection.is_uplink:
         message.replay_for = publication.answers
+    if connection.session is not None and connection.session.link is not None:
+        message.is_unadvertised = old.is_unadvertised
     accept(broker, connection, message, publication.packet_id, publication.is_duplicate, now_ns)
 
 
@@ -137,6 +140,7 @@ def _take_overlay_properties(message: Message, given: list[tuple[str, str]], lin
     if (identity := property_of(given, MESSAGE)) is not None:
         with suppress(ProtocolError) if link.is_foreign else nullcontext():
             message.origin, message.sequence = untag(identity)
+    message.is_unadvertised = property_of(given, UNADVERTISED_MESSAGE) is not None
     if link.is_parent and (topic_filter := property_of(given, RETAINED_FOR)) is not None:
         message.replay_for = Entry(topic_filter, property_of(given, IDENTITY) or "")
 
@@ -174,7 +178,7 @@ def accept(
             broker.identify(message, session, now_ns)
         broker.counters.messages_received += 1
         if link is not None and link.is_foreign:
-            broker.overlay.received_from_foreign(link, message, now_ns)
+            broker.overlay.retained.received_from_foreign(link, message, now_ns)
     kind, flags = REJECTED if code else RECEIVED, RETAIN * message.retain | DUPLICATE * is_duplicate
     broker.log_message(now_ns, kind, session.log_number, message, qos, code, flags)
     if qos:
@@ -225,7 +229,7 @@ def _answer(broker: "Broker", connection: "Connection", qos: int, packet_id: int
 def _no_subscribers_code(broker: "Broker", message: Message) -> int:
     subscriptions = broker.subscriptions
     route = subscriptions.routes.get(message.topic) or subscriptions.route(message.topic)
-    return NO_MATCHING_SUBSCRIBERS if route.is_empty else 0
+    return NO_MATCHING_SUBSCRIBERS if route.is_empty and broker.advertising is None else 0
 
 
 def _acknowledge(broker: "Broker", connection: "Connection", packet_id: int, code: int) -> None:
@@ -252,6 +256,7 @@ def refusal(broker: "Broker", session: Session, message: Message) -> int:
     if config.queue_policy == "reject" and message.qos:
         targets = broker.subscriptions.targets(message.topic)
         is_input_full = config.service_in is not None and _is_input_full(broker, message)
+        is_input_full = is_input_full or (broker.advertising is not None and not broker.advertising.has_room(message))
         if is_input_full or any(is_full(broker, target.session, message) for target in targets if target.qos):
             broker.counters.rejected += 1
             return 0x97
@@ -304,15 +309,19 @@ def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | No
     `answers` tells children that the message answers this subscription and is not a live publication.
     """
     if message.replay_for is not None:
-        broker.overlay.replayed(message, now_ns)
+        broker.overlay.retained.replayed(message, now_ns)
         return
     if message.retain:
         persist.retain(broker, message.topic, message if message.payload else None)
     subscriptions, topic = broker.subscriptions, message.topic
     receivers = (subscriptions.routes.get(topic) or subscriptions.route(topic)).receivers
     message.is_additional = receivers.is_additional
-    qos = message.qos
-    for receiver in subscriptions.targets(topic):
+    qos, targets, advertising = message.qos, subscriptions.targets(topic), broker.advertising
+    if advertising is not None:
+        advertising.mark(message, now_ns)
+        if message.is_unadvertised:
+            advertising.spread(message, targets, now_ns)
+    for receiver in targets:
         target = receiver.for_publisher(message.publisher) if receiver.no_local else receiver
         if target is not None:
             retain = message.retain and target.retain_as_published

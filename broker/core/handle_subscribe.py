@@ -6,22 +6,21 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from brokerbed.broker.core import child_link, persist
+from brokerbed.broker.core import advertisements, child_link, persist
 from brokerbed.broker.core.access import may_subscribe
 from brokerbed.broker.core.announcements import Change
 from brokerbed.broker.core.deliver import deliver
 from brokerbed.broker.core.link import IDENTITY, RESYNC, RESYNCS, is_reserved, property_of
-from brokerbed.broker.core.session import Delivery
+from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.core.subscriptions import SHARE, Subscription, split_share
 from brokerbed.broker.errors import MalformedPacketError, ProtocolError
-from brokerbed.broker.values import Entry, Message
+from brokerbed.broker.values import ANSWERED, REQUESTED, Entry, Message
 from brokerbed.log.record import Kind
-from brokerbed.topics import filter_problem, is_wildcard, matches
+from brokerbed.topics import ADVERTISE, filter_problem, is_wildcard, matches
 
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
     from brokerbed.broker.core.connection import Connection
-    from brokerbed.broker.core.session import Session
 
 _GRANTED = (
     mqtt5.SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE,
@@ -39,6 +38,7 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
     codes = []
     wants_retained: list[Subscription] = []
     for wanted in packet.topic_filters:
+        is_advertised = wanted.pattern[:1] == "$" and _is_advertised(session, wanted.pattern)
         code = _refusal(broker, session, wanted)
         if session.link is None and is_reserved(packet.user_properties):
             code = mqtt5.SubAckReasonCode.NOT_AUTHORIZED
@@ -46,6 +46,11 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
             codes.append(code)
             continue
         qos, retain_handling = int(wanted.max_qos), int(wanted.retain_handling)
+        if is_advertised:
+            codes.append(_GRANTED[qos])
+            entry = Entry(wanted.pattern)
+            advertisements.add(broker, session, entry, _is_resync(packet.user_properties), now_ns)
+            continue
         subscription = Subscription(
             session, wanted.pattern, qos, wanted.no_local, wanted.retain_as_published, packet.subscription_id or 0
         )
@@ -58,6 +63,11 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
     broker.send(connection, mqtt5.SubAckPacket(packet.packet_id, codes))
     for subscription in wants_retained:
         broker.retained_scans.send_to(subscription, now_ns)
+
+
+def _is_advertised(session: Session, pattern: str) -> bool:
+    """Whether this is no subscription but an advertisement or, from a neighbour, an answer or a request."""
+    return pattern.startswith(ADVERTISE if session.link is None else (ADVERTISE, ANSWERED, REQUESTED))
 
 
 def _add(broker: "Broker", subscription: Subscription, properties: list[tuple[str, str]], now_ns: int) -> bool:
@@ -74,6 +84,8 @@ def _add(broker: "Broker", subscription: Subscription, properties: list[tuple[st
         session.link.entries[entry] = now_ns  # moved to the end of the dictionary: see Overlay._watch_stale
         if is_new:
             persist.save_entry(broker, session, entry)
+            if session.link.entry_index is not None:
+                session.link.entry_index.add(topic_filter)
         subscription.entry_count = (old.entry_count if old else 0) + is_new
     else:
         is_new = old is None
@@ -86,8 +98,18 @@ def _add(broker: "Broker", subscription: Subscription, properties: list[tuple[st
         _log(broker, Kind.SUBSCRIBED, session, topic_filter, subscription.qos, now_ns)
         if (plain := child_link.plain_filter(topic_filter)) is not None:
             entry = Entry(plain, subscription.identity)
-            broker.overlay.heard(session.link, entry, True, _is_resync(properties), now_ns)
+            broker.overlay.heard(session.link, entry, True, _is_resync(properties), now_ns, subscription)
+    if session.link is not None and broker.overlay.algorithm.covers:
+        _drop_covered(broker, session, topic_filter, _is_resync(properties), now_ns)
     return is_new
+
+
+def _drop_covered(broker: "Broker", session: Session, cover: str, is_resync: bool, now_ns: int) -> None:
+    """A neighbour has announced a filter: it takes the place of the neighbour's entries that it strictly covers."""
+    assert session.link is not None
+    assert session.link.entry_index is not None
+    for topic_filter in session.link.entry_index.covered_by(cover):
+        remove_entry(broker, session, Entry(topic_filter), is_resync, now_ns)
 
 
 def unsubscribe(broker: "Broker", connection: "Connection", packet: mqtt5.UnsubscribePacket, now_ns: int) -> None:
@@ -99,13 +121,17 @@ def unsubscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Unsubs
     for pattern in packet.patterns:
         if problem := filter_problem(split_share(pattern)[1]):
             raise MalformedPacketError(problem)
-        existed = _remove(broker, session, pattern, packet.user_properties, now_ns)
+        if pattern[:1] == "$" and _is_advertised(session, pattern):
+            is_resync = _is_resync(packet.user_properties)
+            existed = advertisements.remove(broker, session, Entry(pattern), is_resync, now_ns)
+        else:
+            existed = _remove(broker, session, pattern, packet.user_properties, now_ns)
         codes.append(mqtt5.UnsubAckReasonCode.SUCCESS if existed else mqtt5.UnsubAckReasonCode.NO_SUBSCRIPTION_EXISTED)
     broker.send(connection, mqtt5.UnsubAckPacket(packet.packet_id, codes))
 
 
 def _remove(
-    broker: "Broker", session: "Session", topic_filter: str, properties: list[tuple[str, str]], now_ns: int
+    broker: "Broker", session: Session, topic_filter: str, properties: list[tuple[str, str]], now_ns: int
 ) -> bool:
     """Remove a subscription from the table and tell the routing strategy; returns False if there was none."""
     subscription = session.subscriptions.get(topic_filter)
@@ -117,6 +143,8 @@ def _remove(
         if session.link.entries.pop(Entry(topic_filter, identity), None) is None:
             return False
         persist.forget_entry(broker, session, Entry(topic_filter, identity))
+        if session.link.entry_index is not None:
+            session.link.entry_index.discard(topic_filter)
         subscription.entry_count -= 1
     if session.link is None or subscription.entry_count == 0:
         del session.subscriptions[topic_filter]
@@ -128,18 +156,33 @@ def _remove(
     return True
 
 
-def drop_stale(broker: "Broker", session: "Session", before_ns: int, now_ns: int) -> None:
+def drop_stale(broker: "Broker", session: Session, before_ns: int, now_ns: int) -> None:
     """Drop the entries that a neighbour has not repeated since `before_ns`."""
     assert session.link is not None
-    stale = list(takewhile(lambda item: item[1] <= before_ns, session.link.entries.items()))
-    for (topic_filter, identity), _ in stale:
-        _remove(broker, session, topic_filter, [(IDENTITY, identity)], now_ns)
+    for entry in _older(session.link.entries, before_ns):
+        remove_entry(broker, session, entry, False, now_ns)
+    for entry in _older(session.link.advertised, before_ns):
+        advertisements.remove(broker, session, entry, False, now_ns)
 
 
-def announced_by_parent(broker: "Broker", session: "Session", change: Change, now_ns: int) -> None:
+def _older(table: dict[Entry, int], before_ns: int) -> list[Entry]:
+    return [entry for entry, _ in takewhile(lambda item: item[1] <= before_ns, table.items())]
+
+
+def remove_entry(broker: "Broker", session: Session, entry: Entry, is_resync: bool, now_ns: int) -> None:
+    """Remove an entry of a neighbour that has not withdrawn it by a message."""
+    properties = [(IDENTITY, entry.identity)] + [(RESYNCS, "")] * is_resync
+    _remove(broker, session, entry.filter, properties, now_ns)
+
+
+def announced_by_parent(broker: "Broker", session: Session, change: Change, now_ns: int) -> None:
     """The parent has announced or withdrawn an entry, as a child does with SUBSCRIBE and UNSUBSCRIBE."""
     entry = change.entry
     properties = [(IDENTITY, entry.identity)]
+    if not entry.is_interest:
+        action = advertisements.add if change.is_added else advertisements.remove
+        action(broker, session, entry, change.kind == RESYNC, now_ns)
+        return
     if change.kind == RESYNC:
         properties.append((RESYNCS, ""))
     if change.is_added:
@@ -150,18 +193,21 @@ def announced_by_parent(broker: "Broker", session: "Session", change: Change, no
         _remove(broker, session, entry.filter, properties, now_ns)
 
 
-def forget_entries(broker: "Broker", session: "Session", now_ns: int) -> None:
+def forget_entries(broker: "Broker", session: Session, now_ns: int) -> None:
     """Remove all entries that the neighbour at the other end of a link has announced."""
     assert session.link is not None
-    for topic_filter, identity in list(session.link.entries):
-        _remove(broker, session, topic_filter, [(IDENTITY, identity), (RESYNCS, "")], now_ns)
+    for entry in list(session.link.entries):
+        remove_entry(broker, session, entry, True, now_ns)
+    advertisements.remove_all(broker, session, now_ns)
 
 
-def forget_all(broker: "Broker", session: "Session", now_ns: int) -> None:
+def forget_all(broker: "Broker", session: Session, now_ns: int) -> None:
     """Remove all subscriptions of a session that ends."""
     if session.link is not None:
         forget_entries(broker, session, now_ns)
-        broker.overlay.close_link(session)
+        broker.overlay.close_link(session, now_ns)
+    else:
+        advertisements.remove_all(broker, session, now_ns)
     for topic_filter in list(session.subscriptions):
         _remove(broker, session, topic_filter, [], now_ns)
 
@@ -170,16 +216,21 @@ def _is_resync(properties: list[tuple[str, str]]) -> bool:
     return property_of(properties, RESYNCS) is not None
 
 
-def _log(broker: "Broker", kind: Kind, session: "Session", topic_filter: str, qos: int, now_ns: int) -> None:
+def _log(broker: "Broker", kind: Kind, session: Session, topic_filter: str, qos: int, now_ns: int) -> None:
     if broker.log is not None:
         broker.log.add(now_ns, kind, session.log_number, broker.log.number(topic_filter), qos=qos)
 
 
-def _refusal(broker: "Broker", session: "Session", wanted: mqtt5.TopicFilter) -> mqtt5.SubAckReasonCode | None:
+def _refusal(broker: "Broker", session: Session, wanted: mqtt5.TopicFilter) -> mqtt5.SubAckReasonCode | None:
     pattern = wanted.pattern
+    if pattern[:1] == "$":
+        if session.link is not None and pattern.startswith(REQUESTED):
+            pattern = pattern.removeprefix(REQUESTED)
+        elif _is_advertised(session, pattern):
+            return advertisements.refusal(broker, session, pattern)
     if pattern.startswith(SHARE):
         group, pattern = split_share(pattern)
-        if not group or not pattern or is_wildcard(group):
+        if not group or not pattern or is_wildcard(group) or pattern.startswith(ADVERTISE):
             return mqtt5.SubAckReasonCode.TOPIC_FILTER_INVALID
         if wanted.no_local:
             raise ProtocolError("No Local on a shared subscription")  # [MQTT-3.8.3-4]
@@ -188,7 +239,8 @@ def _refusal(broker: "Broker", session: "Session", wanted: mqtt5.TopicFilter) ->
     if not may_subscribe(session.access, session.user, session.client_id, pattern):
         return mqtt5.SubAckReasonCode.NOT_AUTHORIZED
     is_limited = session.link is None  # a link announces subscriptions of clients, which are limited at their broker
-    is_full = len(session.subscriptions) >= broker.config.subscriptions_max
+    advertised = len(session.publisher.filters) if session.publisher is not None else 0
+    is_full = len(session.subscriptions) + advertised >= broker.config.subscriptions_max
     if is_limited and is_full and wanted.pattern not in session.subscriptions:
         return mqtt5.SubAckReasonCode.QUOTA_EXCEEDED
     return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import mqtt5
 
 from brokerbed.broker.core import link_proof
-from brokerbed.broker.core.link import INSTANCE, LINK_ID, NAME
+from brokerbed.broker.core.link import INSTANCE, LINK_ID, NAME, property_of
 from brokerbed.broker.core.link_proof import Challenge
 from brokerbed.broker.errors import ProtocolError
 
@@ -73,6 +73,12 @@ class Introduction:
             raise self._refused(f"{parent} refuses the link: {explanation} (reason code 0x{code:02x})")
         if self._challenge is not None:
             raise self._refused(f"{parent} did not prove that it knows the link secret")
+        config, algorithm = self._broker.config, self._broker.overlay.algorithm
+        is_foreign = config.parent_is_foreign or property_of(packet.user_properties, NAME) is None
+        if is_foreign and not algorithm.accepts_foreign_parent:
+            raise self._refused(
+                f"{parent} is another kind of broker, and {algorithm.name} routing needs a brokerbed one"
+            )
         self.is_accepted = True
         return packet
 

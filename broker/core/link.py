@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from brokerbed.broker.errors import ProtocolError
+from brokerbed.broker.routing.filters import FilterIndex
 from brokerbed.broker.values import Entry
 
 if TYPE_CHECKING:
@@ -21,13 +22,15 @@ RESERVED = "overlay-"  # user properties that begin with this are for links only
 NAME, INSTANCE, IDENTITY, PATH = "overlay-name", "overlay-instance", "overlay-identity", "overlay-path"
 MESSAGE = "overlay-message"  # the identity of a message
 RESYNCS = "overlay-resync"  # marks a (un)subscription that only resynchronises routing tables
+UNADVERTISED_MESSAGE = "overlay-unadvertised"  # marks a message that its publisher has not advertised
 RETAINED_FOR = "overlay-retained"  # marks a retained message that answers a new subscription, with its filter
 OVERLAY = "$overlay/"  # topics of messages from a parent that are for the child broker itself
 PATH_TOPIC = OVERLAY + "path"  # for messages with the parent's name and its ancestors
 ENTRY_TOPIC = OVERLAY + "entry"  # for messages with an entry that the parent announces or withdraws
 NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE = "notification", "subscribe", "unsubscribe"  # kinds of messages on links
+ADVERTISE, UNADVERTISE, UNADVERTISED = "advertise", "unadvertise", "unadvertised"
 REFRESH, RESYNC, RETAINED = "refresh", "resync", "retained"
-KINDS = (NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE, REFRESH, RESYNC, RETAINED)
+KINDS = (NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE, ADVERTISE, UNADVERTISE, UNADVERTISED, REFRESH, RESYNC, RETAINED)
 DIGITS = 16  # decimal digits of a message's number in its identity
 PACKET_IDS = 65_535  # packet ids are 1 ... 65 535, section 2.2.1
 RECENT_MAX = 2000  # message identities remembered per foreign peer: twice the window of a link
@@ -36,18 +39,23 @@ _TAG_START = b"\x26" + len(MESSAGE).to_bytes(2, "big") + MESSAGE.encode()  # ide
 
 class Link:
     __slots__ = (
-        "announced", "entries", "entry_rows", "instance", "is_foreign", "is_parent", "last_received_id", "peer",
-        "received", "recent_messages", "sent", "staged", "staged_free_ns",
+        "advertised", "advertised_index", "announced", "entries", "entry_index", "entry_rows", "instance",
+        "is_foreign", "is_parent", "last_received_id", "peer", "received", "recent_messages", "sent", "staged",
+        "staged_free_ns",
     )  # fmt: skip
 
     announced: "Announcements"  # the entries announced to the neighbour; set by Overlay.open_link
 
-    def __init__(self, peer: str, is_parent: bool) -> None:
+    def __init__(self, peer: str, is_parent: bool, is_indexed: bool = False) -> None:
+        """`is_indexed`: the algorithm lets entries disappear without a message, and so they have to be found."""
         self.peer = peer
         self.is_parent = is_parent
         self.is_foreign = False  # the other end is not a brokerbed broker
         self.instance = ""  # identifies the peer's process, see link_proof.instance
         self.entries: dict[Entry, int] = {}  # entry from the neighbour -> when it was last announced; oldest first
+        self.advertised: dict[Entry, int] = {}  # likewise: its advertisements, and its answers to ours
+        self.entry_index = FilterIndex() if is_indexed else None  # the filters in `entries`
+        self.advertised_index = FilterIndex() if is_indexed else None  # the filters that the neighbour advertises
         self.staged: dict[Any, None] = {}  # deliveries in the emulated service at the link's output, before its queue
         self.staged_free_ns: dict[str, int] = {}  # copy -> when the emulated service at the link has no more work
         self.sent = dict.fromkeys(KINDS, 0)  # messages sent, by kind
@@ -55,6 +63,10 @@ class Link:
         self.entry_rows: dict[Entry, int] = {}  # entry from the neighbour -> number of its row in the store
         self.last_received_id = 0  # the newest packet id that the peer has used towards us; 0: none so far
         self.recent_messages: dict[tuple[str, int], None] = {}  # identities of the last messages from a foreign peer
+
+    def table(self, entry: Entry) -> dict[Entry, int]:
+        """The table to which an entry from the neighbour belongs."""
+        return self.entries if entry.is_interest else self.advertised
 
     def is_known_copy(self, origin: str, sequence: int) -> bool:
         """Whether a foreign peer has sent this message before. The message is remembered for the next call."""

@@ -26,7 +26,13 @@ def forward(broker: "Broker", connection: "Connection", data: bytes, at: int, ra
     """
     session, route = connection.session, broker.routes.get(broker.topics.get(raw_topic, ""))
     assert session is not None
-    if route is None or session.access is not None or broker.config.is_testbed or connection.form == TAGGED:
+    if (
+        route is None
+        or session.access is not None
+        or broker.config.is_testbed
+        or connection.form == TAGGED
+        or broker.advertising is not None
+    ):
         return at
     receivers = route.receivers
     outputs = _outputs(receivers, session, connection.form)

@@ -46,7 +46,7 @@ def run_at_qos0(
 
 
 def notify_later(broker: "Broker", connection: "Connection", run: Run, now_ns: int) -> None:
-    """Pass a run through the emulated service at the input, message by message."""
+    """Handle the messages of a run one by one: each passes the emulated service at the input, or has to be marked."""
     for message in run.messages(connection.session):
         accept(broker, connection, message, 0, False, now_ns)
 
@@ -57,6 +57,10 @@ def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) ->
     assert session is not None
     access = session.access
     if (access is not None or topic[0] == "$") and not may_publish(access, session.user, session.client_id, topic):
+        return
+    advertising = broker.advertising
+    if advertising is not None and session.link is None and not advertising.is_advertised(session, topic):
+        notify_later(broker, connection, run, now_ns)
         return
     if not run.origin:
         _identify(broker, session, run, now_ns)

@@ -8,34 +8,32 @@ sends them. Entries that change while a link is down are not queued: on reconnec
 that the neighbour has and those it should have is announced, and counts as resync.
 """
 
-from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import mqtt5
 
-from brokerbed.broker.core import child_link, deliver, handle_connect, handle_publish, handle_subscribe, persist
-from brokerbed.broker.core.announcements import Announcements, Change, read_from_parent
+from brokerbed.broker.core import child_link, deliver, handle_connect, handle_subscribe, persist
+from brokerbed.broker.core.advertisements import Advertisements, advertisements_of
+from brokerbed.broker.core.announcements import Announcements, Change, kind_of, read_from_parent
 from brokerbed.broker.core.introduction import PING_S, SESSION_S, WINDOW, Introduction
 from brokerbed.broker.core.link import (
     ENTRY_TOPIC,
     NAME,
-    NOTIFICATION,
     PATH,
     PATH_TOPIC,
     REFRESH,
     RESYNC,
-    RETAINED,
-    SUBSCRIBE,
-    UNSUBSCRIBE,
     Link,
     property_of,
 )
+from brokerbed.broker.core.retained_requests import RetainedRequests
 from brokerbed.broker.core.run import TAGGED
 from brokerbed.broker.core.session import Session
-from brokerbed.broker.routing.strategy import Algorithm
+from brokerbed.broker.core.subscriptions import Subscription
+from brokerbed.broker.routing.strategy import Advertising, Algorithm, Announcement
 from brokerbed.broker.values import NS_PER_S, Entry, Message
-from brokerbed.log.record import REPLAY, RETAIN, Kind
-from brokerbed.topics import matches
+from brokerbed.log.record import Kind
 
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
@@ -49,13 +47,14 @@ class Overlay:
     def __init__(self, broker: "Broker", algorithm: Algorithm) -> None:
         self._broker = broker
         self.algorithm = algorithm
-        self.strategy = algorithm.make()
+        self._parameters = algorithm.checked(broker.config.routing_parameters)
+        self.strategy = algorithm.make(**self._parameters)
+        self.advertising = Advertisements(broker) if algorithm.advertises else None
+        # Interest that is not announced to the parent does not bring retained messages, so they are asked for.
+        self._requests_retained = algorithm.advertising is Advertising.EVERYWHERE
         self.parent: Session | None = None
         self.last_subscription_number = 0  # part of the identities of local subscriptions
-        self._retained_requests: dict[Entry, bool] = {}  # entries asked for at the parent -> `is_late` of `_announce`
-        self._late_answers: set[tuple[str, int]] = set()  # identities of answers to late requests on this connection
-        self._foreign_requests: dict[Entry, set[str]] = {}  # requests a foreign parent is answering -> topics so far
-        self._pings: deque[Entry | None] = deque()  # unanswered pings, with the entry whose request each one follows
+        self.retained = RetainedRequests(broker)
         self._is_first = True  # the link to the parent has no session yet
         self._refresh_ns = round(broker.config.refresh_s * NS_PER_S)
         self._is_refreshing = False
@@ -66,46 +65,67 @@ class Overlay:
 
     # -- entries and links ------------------------------------------------------------------------------------
 
-    def heard(self, source: Link | None, entry: Entry, is_added: bool, is_resync: bool, now_ns: int) -> None:
-        """A client, or the neighbour over `source`, gained or lost an entry. Announcements inherit `is_resync`."""
-        for link, announced, is_announced in self.strategy.heard(source, entry, is_added):
-            kind = RESYNC if is_resync else SUBSCRIBE if is_announced else UNSUBSCRIBE
+    def heard(
+        self,
+        source: Link | None,
+        entry: Entry,
+        is_added: bool,
+        is_resync: bool,
+        now_ns: int,
+        cause: Subscription | None = None,
+    ) -> None:
+        """A client, or the neighbour over `source`, gained or lost an entry. Announcements inherit `is_resync`.
+
+        `cause`: the new subscription that the entry stands for.
+        """
+        announcements = self.strategy.heard(source, entry, is_added)
+        if announcements:
+            self._announce_all(announcements, is_resync, now_ns, cause)
+        if self._requests_retained and cause is not None:
+            self.retained.request(entry, cause, now_ns)
+
+    def _announce_all(
+        self, announcements: Iterable[Announcement], is_resync: bool, now_ns: int, cause: Subscription | None = None
+    ) -> None:
+        for link, entry, is_added in announcements:
             assert isinstance(link, Link)
-            self._announce(link, announced, is_announced, kind, now_ns)
+            kind = RESYNC if is_resync else kind_of(entry, is_added)
+            self._announce(link, entry, is_added, kind, now_ns, cause)
 
     def _announce(
-        self, link: Link, entry: Entry, is_added: bool, kind: str, now_ns: int, is_late: bool = False
+        self, link: Link, entry: Entry, is_added: bool, kind: str, now_ns: int, cause: Subscription | None = None
     ) -> None:
         """Announce or withdraw an entry, if the link is up.
 
-        `is_late`: the subscribers behind the entry already got the retained messages that this broker has.
+        `cause`: the new subscription because of which the entry is announced. There is none if the subscribers behind
+        the entry have already got the retained messages that this broker has.
         """
-        if link.is_parent and not is_added:
-            self._retained_requests.pop(entry, None)
-        if link.announced.session.connection is None:
+        announced = link.announced
+        if announced.session.connection is None:
             return
-        requests_retained = link.is_parent and is_added and entry not in self._retained_requests
-        if requests_retained:
-            self._ask(entry, link.announced.session, is_late)
-        link.announced.announce(Change(entry, is_added, kind, requests_retained), now_ns)
+        requests_retained = link.is_parent and is_added and announced.asks_for_retained(entry)
+        if requests_retained and cause is not None:
+            self.retained.ask(entry, announced.session, cause)
+        announced.announce(Change(entry, is_added, kind, requests_retained), now_ns)
 
     def open_link(self, session: Session, peer: str, is_parent: bool) -> Link:
         """The session becomes one end of a link."""
-        link = session.link = Link(peer, is_parent)
-        link.announced = Announcements(self._broker, session)
+        is_indexed = self.algorithm.covers or self.algorithm.advertises
+        link = session.link = Link(peer, is_parent, is_indexed)
+        link.announced = Announcements(self._broker, session, is_indexed)
         self.strategy.joined(link)
         if self._sends_everything(link):
             self._broker.subscriptions.add(child_link.subscription_to_everything(session))
         return link
 
-    def close_link(self, session: Session) -> None:
+    def close_link(self, session: Session, now_ns: int) -> None:
         """The link has been removed for good. The entries announced over it have been removed before."""
         link = session.link
         assert link is not None
         if self._sends_everything(link):
             self._broker.subscriptions.remove(session, "#")
         link.announced.forget_all()
-        self.strategy.left(link)
+        self._announce_all(self.strategy.left(link), False, now_ns)
 
     def _sends_everything(self, link: Link) -> bool:
         """Whether every notification crosses the link, or only those that the neighbour has asked for."""
@@ -114,7 +134,7 @@ class Overlay:
     def parent_for_retained(self, message: Message) -> Session | None:
         """The parent, if a retained message must be sent to it although its announced entries do not match."""
         parent = self.parent
-        if parent is None or self.algorithm.climbs or message.publisher is parent:
+        if parent is None or self.algorithm.climbs or message.is_unadvertised or message.publisher is parent:
             return None
         return None if self._broker.subscriptions.reaches(parent, message.topic) else parent
 
@@ -143,88 +163,19 @@ class Overlay:
         assert session is not None
         assert session.link is not None
         session.link.announced.restore(entry, number, is_acknowledged)
-        if is_acknowledged and session.link.is_parent:
-            self._retained_requests[entry] = False
 
     def rebuild_strategy(self) -> None:
         """Replace the strategy by a new one, and tell it of all links and entries that there are."""
-        self.strategy = self.algorithm.make()
+        self.strategy = self.algorithm.make(**self._parameters)
         for session in self.links():
             assert session.link is not None
             self.strategy.joined(session.link)
         for session in (*self._broker.sessions.values(), *self.links()):
             for entry in child_link.interest(session):
                 self.strategy.heard(session.link, entry, True)
-
-    # -- retained messages ------------------------------------------------------------------------------------
-
-    def _ask(self, entry: Entry, parent: Session, is_late: bool) -> None:
-        """Note that the parent is asked for the retained messages of a new entry.
-
-        Ours may be outdated, so they are dropped, except those still waiting to be sent to the parent.
-        """
-        self._retained_requests[entry] = is_late
-        ours = [] if is_late else list(handle_subscribe.retained_for(self._broker, entry.filter))
-        if ours:
-            climbing = _climbing(parent)
-            for message in ours:
-                if message.topic not in climbing:
-                    persist.retain(self._broker, message.topic, None)
-
-    def replayed(self, message: Message, now_ns: int) -> None:
-        """Pass a retained message from the parent to the subscribers that asked, unless ours is known to be newer."""
-        entry, message.replay_for = message.replay_for, None
-        assert entry is not None
-        assert self.parent is not None
-        stored = self._broker.retained.get(message.topic)
-        is_same = stored is not None and (stored.origin, stored.sequence) == (message.origin, message.sequence)
-        if stored is not None and message.topic in _climbing(self.parent):
-            return
-        if not self.algorithm.stores_entries:
-            if not is_same:
-                handle_publish.publish(self._broker, message, now_ns, entry)
-            return
-        is_late = self._retained_requests.get(entry)
-        if is_late is None:
-            return
-        persist.retain(self._broker, message.topic, message)
-        identity = message.origin, message.sequence
-        if is_late and is_same and identity not in self._late_answers:  # subscribers already got it from us
-            return
-        if is_late:
-            self._late_answers.add(identity)
-        for subscription in list(self._broker.subscriptions.to_filter(entry.filter)):
-            if subscription.wants_retained and (not entry.identity or child_link.holds_entry(subscription, entry)):
-                handle_subscribe.send_one_retained(self._broker, subscription, message, entry, now_ns)
-
-    def foreign_parent_asked(self, connection: "Connection", entry: Entry) -> None:
-        """A foreign parent was asked for retained messages. It does not mark its answer, so a ping follows: the answer
-        is complete when the ping is answered."""
-        self._foreign_requests[entry] = set()
-        self.ping(connection, entry)
-
-    def ping(self, connection: "Connection", request: Entry | None = None) -> None:
-        self._pings.append(request)
-        self._broker.send(connection, mqtt5.PingReqPacket())
-
-    def ping_answered(self) -> None:
-        if self._pings and (answered := self._pings.popleft()) is not None:
-            self._foreign_requests.pop(answered, None)
-
-    def received_from_foreign(self, link: Link, message: Message, now_ns: int) -> None:
-        """Count and log a message from a foreign parent, which does neither, and recognise answers to our requests."""
-        if message.retain:
-            for entry, topics in self._foreign_requests.items():
-                if message.topic not in topics and matches(entry.filter, message.topic):
-                    topics.add(message.topic)
-                    message.replay_for = entry
-                    break
-        link.received[NOTIFICATION if message.replay_for is None else RETAINED] += 1
-        log = self._broker.log
-        if log is not None:
-            flags = RETAIN * message.retain | REPLAY * (message.replay_for is not None)
-            subject = log.number(f"{link.peer}>{self._broker.config.name}")
-            self._broker.log_message(now_ns, Kind.SENT, subject, message, message.qos, flags=flags)
+            if self.advertising is not None:
+                for entry in advertisements_of(session):
+                    self.strategy.heard(session.link, entry, True)
 
     # -- refresh ----------------------------------------------------------------------------------------------
 
@@ -243,19 +194,22 @@ class Overlay:
         self.rebuild_strategy()
         for session in self.links():
             assert session.link is not None
-            for entry in self._withdraw_unwanted(session.link, UNSUBSCRIBE, now_ns):
-                self._announce(session.link, entry, True, REFRESH, now_ns, is_late=True)
+            wanted = dict.fromkeys(self.strategy.wanted(session.link))
+            for entry in wanted:
+                self._announce(session.link, entry, True, REFRESH, now_ns)
+            for entry in session.link.announced.unwanted(wanted):
+                self._announce(session.link, entry, False, kind_of(entry, False), now_ns)
         broker.at(self._next_refresh_ns, self._refresh, None)
 
     def _watch_stale(self, session: Session, now_ns: int) -> None:
         """Set a timer for the oldest entry if it becomes stale before the next refresh.
 
-        One timer per link is enough, because entries are in the order in which they were last repeated.
+        One timer per link is enough, because the entries of a table are in the order in which they were last repeated.
         """
         assert session.link is not None
-        if not session.link.entries:
-            return
-        due_ns = next(iter(session.link.entries.values())) + STALE_PERIODS * self._refresh_ns
+        tables = session.link.entries, session.link.advertised
+        renewed_ns = [next(iter(table.values())) for table in tables if table]
+        due_ns = min(renewed_ns, default=self._next_refresh_ns) + STALE_PERIODS * self._refresh_ns
         if due_ns < self._next_refresh_ns:
             self._broker.at(max(due_ns, now_ns), self._drop_stale, session)
 
@@ -295,7 +249,7 @@ class Overlay:
                 everything = mqtt5.TopicFilter("#", max_qos=mqtt5.QoS(2), no_local=True, retain_as_published=True)
                 packet_id = persist.take_packet_id(self._broker, parent)
                 self._broker.send(connection, mqtt5.SubscribePacket(packet_id, [everything]))
-                self.foreign_parent_asked(connection, Entry("#"))
+                self.retained.foreign_parent_asked(connection, Entry("#"))
         parent.connection = connection
         connection.session = parent
         connection.inflight_max = min(WINDOW, accepted.receive_max)
@@ -356,27 +310,21 @@ class Overlay:
         assert self.parent is not None
         assert self.parent.link is not None
         deliver.disconnected(self._broker, self.parent, now_ns)
-        for entry in self.parent.link.announced.lost():
-            self._retained_requests.pop(entry, None)
-        self._late_answers.clear()
-        self._foreign_requests.clear()
-        self._pings.clear()
+        self.parent.link.announced.lost()
+        self.retained.lost()
 
     def resynchronise(self, session: Session, now_ns: int) -> None:
         """A link is up: announce the difference between the entries that the neighbour has and those it should have."""
         link = session.link
         if link is None:  # it is the session of a client
             return
-        for entry in self._withdraw_unwanted(link, RESYNC, now_ns):
-            if not link.announced.is_acknowledged(entry):
-                self._announce(link, entry, True, RESYNC, now_ns, is_late=True)
-
-    def _withdraw_unwanted(self, link: Link, kind: str, now_ns: int) -> dict[Entry, None]:
-        """Withdraw the entries that the neighbour should not have; returns all entries that it should have."""
         wanted = dict.fromkeys(self.strategy.wanted(link))
-        for entry in [entry for entry in link.announced.entries if entry not in wanted]:
-            self._announce(link, entry, False, kind, now_ns)
-        return wanted
+        for entry in wanted:
+            if not link.announced.is_acknowledged(entry):
+                self._announce(link, entry, True, RESYNC, now_ns)
+        link.announced.repeat_requests(now_ns)
+        for entry in link.announced.unwanted(wanted):  # last, so that there is an entry for everything at any time
+            self._announce(link, entry, False, RESYNC, now_ns)
 
 
 def _ping(broker: "Broker", connection: "Connection", now_ns: int) -> None:
@@ -385,12 +333,5 @@ def _ping(broker: "Broker", connection: "Connection", now_ns: int) -> None:
     if now_ns - connection.last_ns > 3 * PING_S * NS_PER_S:
         broker.end(connection)
         return
-    broker.overlay.ping(connection)
+    broker.overlay.retained.ping(connection)
     connection.timer = broker.timers.later(now_ns + PING_S * NS_PER_S, _ping, connection)
-
-
-def _climbing(parent: Session) -> set[str]:
-    """Topics with a retained message that waits to be sent to the parent, and is therefore newer than the parent's."""
-    assert parent.link is not None
-    waiting = (*parent.link.staged, *parent.queue)
-    return {delivery.message.topic for delivery in waiting if delivery.message.retain}

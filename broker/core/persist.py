@@ -76,7 +76,8 @@ def forget_session(broker: "Broker", session: Session) -> None:
     if session.row_number == 0:
         return
     assert broker.unsaved is not None
-    for subscription in session.subscriptions.values():
+    advertised = session.publisher.filters if session.publisher is not None else {}
+    for subscription in (*session.subscriptions.values(), *advertised.values()):
         forget_subscription(broker, subscription)
     for delivery in deliveries(broker, session):
         forget_delivery(broker, delivery)

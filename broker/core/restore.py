@@ -6,8 +6,8 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from brokerbed.broker.core import deliver, handle_connect, handle_publish, persist
-from brokerbed.broker.core.access import may_subscribe
+from brokerbed.broker.core import advertisements, deliver, handle_connect, handle_publish, persist
+from brokerbed.broker.core.access import may_publish, may_subscribe
 from brokerbed.broker.core.link import PACKET_IDS
 from brokerbed.broker.core.rows import RELEASED, Row
 from brokerbed.broker.core.run import Batch
@@ -15,6 +15,7 @@ from brokerbed.broker.core.session import Delivery, RunRow, SentRun, Session
 from brokerbed.broker.core.subscriptions import Subscription, split_share
 from brokerbed.broker.values import NO_PROPERTIES, NS_PER_S, Entry, Message, Properties, topic_head
 from brokerbed.log.record import Reason
+from brokerbed.topics import ADVERTISE
 
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
@@ -70,6 +71,9 @@ class _Restoring:
     def subscription(self, number: int, row: Row) -> None:
         session, topic_filter, qos, no_local, retain_as_published, identifier, identity, wants_retained = row
         restored = self.sessions[session]
+        if topic_filter.startswith(ADVERTISE):
+            self._advertised(number, Subscription(restored, topic_filter, 0, False, False, 0))
+            return
         if not self._may_read(restored, split_share(topic_filter)[1]):
             self._remove(persist.SUBSCRIPTION | number)
             return
@@ -79,17 +83,31 @@ class _Restoring:
         restored.subscriptions[topic_filter] = subscription
         self.broker.subscriptions.add(subscription)
 
+    def _advertised(self, number: int, subscription: Subscription) -> None:
+        session, topics = subscription.session, subscription.filter.removeprefix(ADVERTISE)
+        if not may_publish(session.access, session.user, session.client_id, topics):
+            self._remove(persist.SUBSCRIPTION | number)
+            return
+        subscription.row_number = number
+        advertisements.note(session, subscription)
+
     def entry(self, number: int, row: Row) -> None:
         """An entry of a neighbour. The subscription to its filter was restored before."""
         session, topic_filter, identity = row
         entry, restored = Entry(topic_filter, identity), self.sessions[session]
         assert restored.link is not None
-        if topic_filter not in restored.subscriptions and not self._may_read(restored, topic_filter):
+        is_interest = entry.is_interest
+        if is_interest and topic_filter not in restored.subscriptions and not self._may_read(restored, topic_filter):
             self._remove(persist.ENTRY | number)
             return
-        restored.link.entries[entry] = self.now_ns
+        restored.link.table(entry)[entry] = self.now_ns
         restored.link.entry_rows[entry] = number
-        restored.subscriptions[topic_filter].entry_count += 1
+        if is_interest:
+            restored.subscriptions[topic_filter].entry_count += 1
+        if is_interest and restored.link.entry_index is not None:
+            restored.link.entry_index.add(topic_filter)
+        if entry.is_advertisement and restored.link.advertised_index is not None:
+            restored.link.advertised_index.add(entry.topics)
 
     def announced(self, number: int, row: Row) -> None:
         # Before version 4 of the store there was no session in the row: the link was always that to the parent.
@@ -236,10 +254,11 @@ def _in_order_of_sending(inflight: dict[int, Delivery | SentRun]) -> dict[int, D
 
 
 def _message(row: Row) -> Message:
-    topic, payload, qos, retain, origin, sequence, expires_at_ns, properties = row
+    topic, payload, qos, retain, origin, sequence, expires_at_ns, properties, *unadvertised = row
     given = NO_PROPERTIES if properties is None else Properties(*properties)
     message = Message(topic, payload, qos, retain, None, given, expires_at_ns)
     message.origin, message.sequence = origin, sequence
+    message.is_unadvertised = bool(unadvertised)
     return message
 
 

@@ -48,7 +48,7 @@ def received_id_row(session: Session) -> Row:
 
 def message_row(message: Message) -> Row:
     properties = tuple(message.properties) if message.properties != NO_PROPERTIES else None
-    return (
+    row = (
         message.topic,
         message.payload,
         message.qos,
@@ -58,6 +58,7 @@ def message_row(message: Message) -> Row:
         message.expires_at_ns,
         properties,
     )
+    return (*row, True) if message.is_unadvertised else row
 
 
 def delivery_row(delivery: Delivery) -> Row:

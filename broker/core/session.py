@@ -16,6 +16,7 @@ from brokerbed.broker.values import Entry, Message
 if TYPE_CHECKING:
     from brokerbed.broker.config import Demand
     from brokerbed.broker.core.access import Access
+    from brokerbed.broker.core.advertisements import Publisher
     from brokerbed.broker.core.connection import Connection
     from brokerbed.broker.core.link import Link
     from brokerbed.broker.core.subscriptions import Subscription
@@ -105,8 +106,8 @@ class SentRun:
 class Session:
     __slots__ = (
         "access", "client_id", "connection", "demand", "expires_at_ns", "expiry_s", "expiry_timer", "has_service",
-        "ids_reserved", "inflight", "link", "log_number", "next_id", "parked", "queue", "queue_bytes", "received",
-        "received_rows", "row_number", "service_due_ns", "service_left_ns", "subscriptions", "user", "will",
+        "ids_reserved", "inflight", "link", "log_number", "next_id", "parked", "publisher", "queue", "queue_bytes",
+        "received", "received_rows", "row_number", "service_due_ns", "service_left_ns", "subscriptions", "user", "will",
         "will_timer",
     )  # fmt: skip
 
@@ -135,6 +136,7 @@ class Session:
         self.log_number = -1
         self.row_number = 0  # of the session's row; 0: there is no store, or the session ends with its connection
         self.link: Link | None = None  # set if the session is one end of an overlay link
+        self.publisher: Publisher | None = None  # set once a client has advertised something
         self.user: str | None = None  # the owner of the session, if the broker distinguishes users
         self.access: Access | None = None  # the access rules for the client; None: it may do everything
 

@@ -57,6 +57,10 @@ class Subscription:
         self.row_number = 0  # of the subscription's row in the store; 0: it has none
         self.entry_count = 1  # for a link: how many entries of the neighbour have this filter
 
+    @property
+    def is_shared(self) -> bool:
+        return self.filter.startswith(SHARE)
+
 
 class Target:
     """One receiver of a topic: all matching subscriptions of one session, merged into one."""
@@ -254,6 +258,13 @@ class Subscriptions:
         node = self._node(topic_filter, create=False)
         return node.subscriptions.values() if node is not None else ()
 
+    def matching(self, topic: str) -> "Iterator[Subscription]":
+        """All subscriptions that match a topic, also shared ones."""
+        for node in self._matching_nodes(topic):
+            yield from node.subscriptions.values()
+            for group in node.groups.values():
+                yield from group.members.values()
+
     def _forget(self, topic_filter: str) -> None:
         if is_wildcard(topic_filter):
             self._forget_all()
@@ -345,7 +356,8 @@ class Subscriptions:
             return self._exact.setdefault(topic_filter, _Node()) if create else self._exact.get(topic_filter)
         node: _Node | None = self._root
         for level in topic_filter.split("/"):
-            assert node is not None
+            if node is None:
+                return None
             node = node.children.setdefault(level, _Node()) if create else node.children.get(level)
         return node
 

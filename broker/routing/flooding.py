@@ -10,8 +10,9 @@ class Flooding:
     def joined(self, link: Neighbour) -> None:
         """Nothing depends on which links exist."""
 
-    def left(self, link: Neighbour) -> None:
-        """Nothing depends on which links exist."""
+    def left(self, link: Neighbour) -> Iterable[Announcement]:
+        del link
+        return ()
 
     def heard(self, source: Neighbour | None, entry: Entry, is_added: bool) -> Iterable[Announcement]:
         del source, entry, is_added

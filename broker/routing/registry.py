@@ -4,11 +4,19 @@ Another package registers an algorithm as an entry point of the group `brokerbed
 of the algorithm and refers to its Algorithm.
 """
 
-from brokerbed.broker.routing import flooding, identity, simple
+from brokerbed.broker.routing import (
+    advertisement,
+    covering,
+    flooding,
+    identity,
+    merging,
+    peer,
+    peer_advertisement,
+    simple,
+)
 from brokerbed.broker.routing.strategy import Algorithm
 from brokerbed.registry import Registry
 
-ALGORITHMS: Registry[Algorithm] = Registry(
-    lambda: (flooding.ALGORITHM, simple.ALGORITHM, identity.ALGORITHM), "brokerbed.routing"
-)
+_MODULES = (flooding, simple, identity, covering, merging, peer, advertisement, peer_advertisement)
+ALGORITHMS: Registry[Algorithm] = Registry(lambda: [module.ALGORITHM for module in _MODULES], "brokerbed.routing")
 DEFAULT = identity.ALGORITHM.name

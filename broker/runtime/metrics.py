@@ -156,6 +156,8 @@ class BrokerCollector(Collector):
         entries = GaugeMetricFamily("brokerbed_routing_entries", "routing table entries", labels=["broker", "scope"])
         entries.add_metric([name, "local"], snapshot.connected.entries + snapshot.offline.entries)
         entries.add_metric([name, "remote"], sum(len(link.entries) for link in links))
+        advertised = sum(entry.is_advertisement for link in links for entry in link.advertised)
+        entries.add_metric([name, "advertisement"], advertised)
         yield entries
         sent = CounterMetricFamily(
             "brokerbed_link_messages", "sent over overlay links", labels=["broker", "peer", "kind"]

@@ -17,6 +17,7 @@ from brokerbed.broker.core.access import AccessError, parse_access, parse_users
 from brokerbed.broker.core.link_proof import SECRET_BYTES_MIN
 from brokerbed.broker.laws import LAWS, sampler
 from brokerbed.broker.routing.registry import ALGORITHMS, DEFAULT
+from brokerbed.broker.routing.strategy import ParameterError
 from brokerbed.broker.runtime.addresses import is_loopback
 from brokerbed.broker.values import NS_PER_S
 
@@ -28,6 +29,7 @@ _NOT_LIMITS = (
     "parent_is_foreign",
     "link_secret",
     "routing",
+    "routing_parameters",
     "id_token",
     "is_testbed",
     "service_in",
@@ -42,7 +44,7 @@ LIMITS = {field.name: field for field in fields(BrokerConfig) if field.name not 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # the names of brokers, with the same syntax as in scenarios
 KEYS = (
     "allow_anonymous", "password_file", "access_file", "link_secret_file", "tls_cert", "tls_key", "testbed", "limits",
-    "service", "parent",
+    "service", "parent", "routing_parameters",
 )  # fmt: skip
 PARENT_KEYS = {"name", "user", "password_file", "tls_ca", "foreign"}
 MEMORY, PROCESS, DISK = DURABILITIES = ("memory", "process", "disk")
@@ -88,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
         type=_routing,
         default=DEFAULT,
         metavar="R",
-        help=f"how subscriptions travel to the parent: {', '.join(ALGORITHMS.built_in)} (default %(default)s)",
+        help=f"how subscriptions travel between brokers: {', '.join(ALGORITHMS.built_in)} (default %(default)s)",
     )
     options.add_argument("--config", type=Path, metavar="FILE", help="more settings, see docs/broker.md")
     options.add_argument("--data", type=Path, metavar="DIR", help="keep durable state and message log in this folder")
@@ -127,6 +129,7 @@ def settings(arguments: list[str]) -> Settings:
         parent_is_foreign=given.get("parent", {}).get("foreign", False),
         link_secret=_link_secret(options.config, folder, given.get("link_secret_file")),
         routing=options.routing,
+        routing_parameters=_routing_parameters(options.config, options.routing, given.get("routing_parameters", {})),
         id_token=secrets.token_hex(16),
         users=users,
         access=access,
@@ -203,6 +206,15 @@ def _routing(name: str) -> str:
         return ALGORITHMS[name].name
     except KeyError:
         raise argparse.ArgumentTypeError(f"there is no {name}; there are {', '.join(ALGORITHMS.all)}") from None
+
+
+def _routing_parameters(file: Path, routing: str, given: Any) -> dict[str, int]:
+    if not isinstance(given, dict):
+        raise SettingsError(f"{file}: routing_parameters: like {{threshold = 3}}, not {given}")
+    try:
+        return ALGORITHMS[routing].checked(given)
+    except ParameterError as error:
+        raise SettingsError(f"{file}: routing_parameters: {error}") from None
 
 
 def _parent_address(text: str) -> tuple[str, int]:

@@ -36,6 +36,7 @@ ADDITIONAL = 4  # sent up a link below which nobody subscribes
 NOT_BACK = 16  # `routed`: to all receivers of the route but the one from which it came
 REPLAY = 8  # a retained message for a new subscription of a child
 WAITED = 32  # it was `queued` before, or `dropped` at the input, so this does not tell that it was routed to `subject`
+UNADVERTISED_FLAG = 64  # for a link, although its publisher had not advertised it: of kind `unadvertised`
 NAMES_MAX = 200_000  # remembered in memory; the file has all
 NAME_CHARS_MAX = 32_000_000  # of all names together that are remembered
 ROUTE_RECEIVERS_MAX = 4_000_000  # of all routes together that are remembered
@@ -55,10 +56,10 @@ class Kind(IntEnum):
     UNSUBSCRIBED = 10
     REJECTED = 11  # refused, and the publisher was told so
     PROTOCOL_ERROR = 12  # `subject` was disconnected for it
-    LINK_SUBSCRIBE = 13  # `topic`, a filter, was passed on to the parent; `subject` is the link, as child>parent
+    LINK_SUBSCRIBE = 13  # `topic`, a filter, was announced over the link `subject`, such as child>parent
     LINK_UNSUBSCRIBE = 14
     LINK_REFRESH = 16  # repeated, as every so often
-    LINK_RESYNC = 15  # either of them after a reconnection; flags say which
+    LINK_RESYNC = 15  # a change after a reconnection; flags say which. An advertisement's filter has its prefix
     PUBLISHED = 17  # by a client of the testbed, which carries the identity in the payload: made, not yet sent
     PROCESSED = 18  # ... and worked on after receipt
     STARTED = 19  # a broker begins a life; what it has in its table is `subscribed` to at once
@@ -68,6 +69,11 @@ class Kind(IntEnum):
     HEALED = 23
     SERVED = 25  # it is through the emulated service at the broker's input, and is routed now
     HEAL_CONFIRMED = 24  # a probe saw that all is connected and subscribed again
+    ADVERTISED = 26  # `subject`, a client or a neighbour, advertises the filter `topic`
+    UNADVERTISED = 27  # it does so no longer
+    LINK_ADVERTISE = 28  # the filter `topic` was advertised over the link `subject`
+    LINK_UNADVERTISE = 29
+    NOT_ADVERTISED = 30  # a hint, once per session: `subject` has not advertised what it publishes to `topic`
 
 
 class Reason(IntEnum):

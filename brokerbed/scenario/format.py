@@ -18,70 +18,41 @@ from pydantic import (
     model_validator,
 )
 
-from brokerbed.broker.routing.registry import ALGORITHMS, DEFAULT
 from brokerbed.scenario import topology
+from brokerbed.scenario.classes import Classes, ClassesSection, Publications, Subscriptions
 from brokerbed.scenario.document import shown
 from brokerbed.scenario.faults.contract import FaultKind
 from brokerbed.scenario.faults.registry import FAULTS
-from brokerbed.scenario.part import NAME, NAME_CHARACTERS_MAX, BrokerPair, FileName, Name, Part, problem, reject_bool
+from brokerbed.scenario.law import Law
+from brokerbed.scenario.part import (
+    NAME,
+    NAME_CHARACTERS_MAX,
+    BrokerPair,
+    Count,
+    FileName,
+    Name,
+    Part,
+    Qos,
+    problem,
+    reject_bool,
+)
+from brokerbed.scenario.routing import Routing, RoutingSection
 from brokerbed.scenario.units import (
-    NS_PER_S,
     BandwidthBitPerS,
     DurationNs,
     DurationOrZeroNs,
     Fraction,
-    RateOrZeroPerS,
     RatePerS,
     SizeBytes,
     parse_fraction,
 )
 from brokerbed.scenario.workload import WORKLOAD
 
-CLASSES_MAX = 1_000_000  # topics class/000000 ... class/999999
 COPIES_MAX = 100_000  # of all peers; each is a session of its own
 PAYLOAD_BYTES_MAX = 268_000_000  # MQTT's largest packet is 268 435 455 bytes, headers included
 
 
-Count = Annotated[int, Field(strict=True, ge=1)]
 BrokerCount = Annotated[int, Field(strict=True, ge=1, le=topology.BROKERS_MAX)]
-Qos = Annotated[Literal[0, 1, 2], BeforeValidator(reject_bool)]
-
-
-def _known_routing(value: Any) -> str:
-    try:
-        return ALGORITHMS[value].name
-    except (KeyError, TypeError):
-        *others, last = ALGORITHMS.all
-        raise problem(f"must be {', '.join(others)} or {last}, not {shown(value)}") from None
-
-
-Routing = Annotated[str, BeforeValidator(_known_routing), WithJsonSchema({"type": "string"})]
-
-
-class Law(Part):
-    """A distribution of durations, given by its mean."""
-
-    example = "{mean: 60s, law: exponential}"
-    mean: DurationNs
-    law: Literal["exponential", "deterministic", "uniform", "lognormal"] = "exponential"
-    cv: Annotated[float, Field(strict=True, gt=0, le=100)] | None = None
-
-    @model_validator(mode="after")
-    def _cv_is_lognormal(self) -> Self:
-        if self.cv is not None and self.law != "lognormal":
-            raise problem("cv goes with law: lognormal only", "cv")
-        return self
-
-    @property
-    def mean_s(self) -> float:
-        return self.mean / NS_PER_S
-
-    @property
-    def second_moment_s2(self) -> float:
-        """E[X^2]: mean^2 (1 + squared coefficient of variation)."""
-        cv = self.cv if self.cv is not None else 1.0
-        squared_cv = {"exponential": 1.0, "deterministic": 0.0, "uniform": 1 / 3, "lognormal": cv * cv}[self.law]
-        return self.mean_s**2 * (1 + squared_cv)
 
 
 def _fixed_or_law(value: Any) -> Any:
@@ -166,42 +137,6 @@ Topology = Annotated[Levels | Regular | Line | Star | Explicit, Field(discrimina
 @lru_cache(maxsize=64)  # a sweep meets the same few trees again and again
 def build_tree(spec: Levels | Regular | Line | Star | Explicit) -> topology.Tree:
     return spec.build()
-
-
-class SubscriptionsAt(Part):
-    example = "{broker: b3, class: 17, arrival_rate: 0.2/s, lifetime: {mean: 30s}}"
-    broker: Name
-    class_: Annotated[int, Field(strict=True, ge=0, alias="class")]
-    arrival_rate: RateOrZeroPerS
-    lifetime: Law | None = None
-
-
-class Subscriptions(Part):
-    example = "{mean_active: 10000, lifetime: {mean: 60s}}"
-    mean_active: Annotated[float, Field(strict=True, ge=0, le=1e12)] = 0.0
-    lifetime: Law | None = None
-    at: tuple[SubscriptionsAt, ...] = ()
-    qos: Qos = 0
-
-    @model_validator(mode="after")
-    def _lifetime_is_known(self) -> Self:
-        if self.lifetime is None and (self.mean_active or any(entry.lifetime is None for entry in self.at)):
-            raise problem("is required, as in lifetime: {mean: 60s}", "lifetime")
-        return self
-
-
-class PublicationsAt(Part):
-    example = "{broker: b5, class: 17, rate: 3/s}"
-    broker: Name
-    class_: Annotated[int, Field(strict=True, ge=0, alias="class")]
-    rate: RateOrZeroPerS
-
-
-class Publications(Part):
-    example = "{rate: 1000/s}"
-    rate: RateOrZeroPerS = 0.0
-    at: tuple[PublicationsAt, ...] = ()
-    qos: Qos = 0
 
 
 class Service(Part):
@@ -356,9 +291,9 @@ class ScenarioFile(Part):
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 1
     clock: Clock
     topology: Topology
-    routing: Routing = DEFAULT
+    routing: RoutingSection = Routing()
     refresh: DurationNs | None = None
-    classes: Annotated[int, Field(strict=True, ge=1, le=CLASSES_MAX)] = 1
+    classes: ClassesSection = Classes()
     subscriptions: Subscriptions = Subscriptions()
     publications: Publications = Publications()
     service: Service = Service()

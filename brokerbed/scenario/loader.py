@@ -8,12 +8,12 @@ from typing import Any, NoReturn, get_origin
 
 from pydantic import ValidationError
 
-from brokerbed.broker.routing.registry import ALGORITHMS
 from brokerbed.scenario.document import NESTING_MAX, Node, Plain, read_document, shown
 from brokerbed.scenario.errors import Problem, ScenarioError
 from brokerbed.scenario.format import fault_model, scenario_model
 from brokerbed.scenario.model import Experiment, Scenario
 from brokerbed.scenario.resolve import resolve
+from brokerbed.scenario.routing import routing_schema
 
 SWEEP_POINTS_MAX = 20_000  # each is a run of its own
 NOT_SWEPT = ("scenario", "name", "sweep")  # what makes the points one experiment
@@ -54,7 +54,7 @@ def load_at(path: Path, points: Iterable[Mapping[str, str | float | None]]) -> l
 def schema() -> dict[str, Any]:
     """The JSON Schema of a scenario file, for editors."""
     document = scenario_model().model_json_schema(by_alias=True)
-    document["properties"]["routing"]["enum"] = list(ALGORITHMS.all)
+    document["properties"]["routing"] = routing_schema()
     point = {"type": "object", "minProperties": 1}
     document["properties"]["sweep"] = {
         "description": "dotted keys and the values they take: every combination, or a list of points",

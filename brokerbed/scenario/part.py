@@ -2,9 +2,9 @@
 
 import difflib
 import re
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from brokerbed.scenario.document import shown
@@ -61,6 +61,10 @@ Name = Annotated[str, _name(NAME, "- and _"), WithJsonSchema({"type": "string", 
 FileName = Annotated[
     str, _name(_FILE_NAME, "- _ and ."), WithJsonSchema({"type": "string", "pattern": f"^{_FILE_NAME.pattern}$"})
 ]
+
+
+Count = Annotated[int, Field(strict=True, ge=1)]
+Qos = Annotated[Literal[0, 1, 2], BeforeValidator(reject_bool)]
 
 
 def broker_pair(value: Any, otherwise: str = "") -> tuple[str, str]:

@@ -6,6 +6,7 @@ from typing import TypeVar
 from brokerbed.log.record import CLIENTS
 from brokerbed.scenario import format as written
 from brokerbed.scenario.checks import Path, Report, broker_exists, link_exists
+from brokerbed.scenario.classes import ALL, LEAVES, PublicationsAt, SubscriptionsAt
 from brokerbed.scenario.document import Plain, shown
 from brokerbed.scenario.model import Cell, Churn, Publications, Scenario, Subscriptions
 from brokerbed.scenario.topology import TopologyError, Tree
@@ -13,7 +14,7 @@ from brokerbed.scenario.units import NS_PER_S
 from brokerbed.scenario.workload import WORKLOAD
 from brokerbed.topics import filter_problem, topic_problem
 
-E = TypeVar("E", written.SubscriptionsAt, written.PublicationsAt)
+E = TypeVar("E", SubscriptionsAt, PublicationsAt)
 
 
 def resolve(file: written.ScenarioFile, at: Mapping[str, Plain], report: Report) -> Scenario | None:
@@ -35,8 +36,9 @@ def resolve(file: written.ScenarioFile, at: Mapping[str, Plain], report: Report)
         report(path, message)
 
     scenario = Scenario(
-        name=file.name, seed=file.seed, at=at, clock=file.clock, tree=tree, routing=file.routing,
-        refresh_ns=file.refresh, classes=file.classes,
+        name=file.name, seed=file.seed, at=at, clock=file.clock, tree=tree, routing=file.routing.algorithm,
+        routing_parameters=file.routing.parameters, refresh_ns=file.refresh,
+        classes=file.classes.count, groups=file.classes.groups,
         subscriptions=_subscriptions(file, tree, count), publications=_publications(file, tree, count),
         service=file.service, publishers=file.publishers, subscribers=file.subscribers, copies=file.copies,
         faults=file.faults, payload_bytes=file.payload, peers=file.peers, limits=file.limits,
@@ -51,24 +53,48 @@ def resolve(file: written.ScenarioFile, at: Mapping[str, Plain], report: Report)
 
 
 def _subscriptions(file: written.ScenarioFile, tree: Tree, report: Report) -> Subscriptions:
-    spread = file.subscriptions
-    everywhere = None
-    if spread.mean_active:
-        assert spread.lifetime is not None
-        mean_active = spread.mean_active / (len(tree) * file.classes)
-        everywhere = Churn(mean_active / spread.lifetime.mean_s, spread.lifetime)
+    given, classes = file.subscriptions, file.classes
+    places = _places(given.where, "subscriptions", tree, report)
+    spread = wide = None
+    if given.mean_active:
+        assert given.lifetime is not None
+        mean_active = given.mean_active / (len(places) * classes.count)
+        spread = Churn(mean_active / given.lifetime.mean_s, given.lifetime)
+    if given.wide is not None and classes.groups is None:
+        report(("subscriptions", "wide"), "needs groups of classes, as in classes: {count: 1000, groups: 100}")
+    elif given.wide is not None and given.wide.mean_active:
+        assert given.lifetime is not None
+        assert classes.groups is not None
+        mean_active = given.wide.mean_active / (len(places) * classes.groups)
+        wide = Churn(mean_active / given.lifetime.mean_s, given.lifetime)
     overrides = {}
-    for cell, entry in _cells(file.subscriptions.at, "subscriptions", file.classes, tree, report):
-        lifetime = entry.lifetime or spread.lifetime
+    for cell, entry in _cells(given.at, "subscriptions", classes.count, tree, report):
+        lifetime = entry.lifetime or given.lifetime
         assert lifetime is not None
         overrides[cell] = Churn(entry.arrival_rate, lifetime)
-    return Subscriptions(everywhere, overrides, spread.qos)
+    return Subscriptions(spread, places, overrides, wide, given.qos)
 
 
 def _publications(file: written.ScenarioFile, tree: Tree, report: Report) -> Publications:
-    cells = _cells(file.publications.at, "publications", file.classes, tree, report)
-    everywhere_per_s = file.publications.rate / (len(tree) * file.classes)
-    return Publications(everywhere_per_s, {cell: entry.rate for cell, entry in cells}, file.publications.qos)
+    given, classes = file.publications, file.classes.count
+    places = _places(given.where, "publications", tree, report)
+    overrides = {cell: entry.rate for cell, entry in _cells(given.at, "publications", classes, tree, report)}
+    return Publications(given.rate / (len(places) * classes), places, overrides, given.sources, given.qos)
+
+
+def _places(where: str | tuple[str, ...], key: str, tree: Tree, report: Report) -> frozenset[int]:
+    """The positions of the brokers over which rates are spread evenly."""
+    if where == ALL:
+        return frozenset(range(len(tree)))
+    if where == LEAVES:
+        return frozenset(range(len(tree))) - frozenset(tree.parents.tolist())
+    places: dict[int, None] = {}
+    for position, name in enumerate(where):
+        if broker_exists(name, (key, "where", position), tree, report):
+            if tree.index[name] in places:
+                report((key, "where", position), f"broker {name} was given before")
+            places[tree.index[name]] = None
+    return frozenset(places) or frozenset((0,))  # after a problem was reported
 
 
 def _cells(entries: Iterable[E], key: str, classes: int, tree: Tree, report: Report) -> list[tuple[Cell, E]]:

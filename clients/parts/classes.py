@@ -1,6 +1,6 @@
-"""Subscriptions to classes that appear and disappear, and publications to classes, at every broker."""
+"""Subscriptions to classes and to groups of them that appear and disappear, and publications to classes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
@@ -9,10 +9,11 @@ from brokerbed.broker.values import Message
 from brokerbed.clients.actor import Actor
 from brokerbed.clients.session import Client
 from brokerbed.clients.stage import CLASS, identity, payload_of
-from brokerbed.clients.workload import Change, Share, churn, publications, shares_of, stream
+from brokerbed.clients.workload import Change, Share, Switch, churn, publications, shares_of, sources, stream
 from brokerbed.log.record import Kind
 from brokerbed.scenario.model import Scenario
 from brokerbed.scenario.workload import WorkloadPart
+from brokerbed.topics import ADVERTISE
 
 if TYPE_CHECKING:
     from brokerbed.clients.crowd import Crowd
@@ -20,32 +21,107 @@ if TYPE_CHECKING:
 PUBLISHED, ACKNOWLEDGED = int(Kind.PUBLISHED), int(Kind.ACKNOWLEDGED)
 
 
-class Pool(Actor):
-    """The clients that subscribe and publish to the classes at one broker.
+class Publishing(Actor):
+    """The client that publishes to the classes at one broker, on behalf of one source for each class.
 
-    A client can subscribe to a filter only once, so a second subscription to the same class at the same broker belongs
-    to another client. The slash in their client ids distinguishes these clients from peers, whose names have none.
+    If the routing uses advertisements, it advertises each class that it publishes to, while the class's source is on.
     """
 
     def __init__(self, crowd: "Crowd", broker: str, position: int) -> None:
         self._crowd = crowd
-        self._broker = broker
-        self._clients: list[Client] = []
         scenario = crowd.scenario
-        self._changes = churn(_churn_shares(scenario, position), stream(scenario.seed, "subscriptions", broker))
         shares = _publication_shares(scenario, position)
         self._times = publications(shares, stream(scenario.seed, "publications", broker))
-        self._publisher = crowd.new_client(broker, f"{broker}/pub", scenario.publications.qos == 0)
-        self._publisher.acknowledged = self._acknowledged
+        self._client = crowd.new_client(broker, f"{broker}/pub", scenario.publications.qos == 0)
+        self._client.acknowledged = self._acknowledged
         self._qos = scenario.publications.qos
         self._payload = payload_of(CLASS.decode(), 0, scenario.payload_bytes)[: scenario.payload_bytes]
         self._number = count(1)
-        self._is_needed = bool(shares)
-        self._first_change: Change | None = None  # after time zero
+        self._classes = [number for share in shares for number in share.classes]
+        self._advertises = scenario.algorithm.advertises
+        self._off: set[int] | None = None  # the classes whose source is off; None if all are always on
+        self._switches: Iterator[Switch] = iter(())
+        self._first_switch: Switch | None = None  # after time zero
+        if (laws := scenario.publications.sources) is not None:
+            self._off = set(self._classes)
+            draws = stream(scenario.seed, "sources", broker)
+            self._switches = sources(laws.on, laws.off, sorted(self._classes), draws)
 
     def connect(self) -> None:
-        if self._is_needed:
-            self._publisher.connect()
+        if not self._classes:
+            return
+        self._client.connect()
+        if self._advertises and self._off is None:
+            for number in self._classes:
+                self._client.subscribe(ADVERTISE + self._crowd.classes[number], self._qos)
+
+    def populate(self) -> None:
+        for switch in self._switches:
+            if switch.time_ns > 0:
+                self._first_switch = switch
+                break
+            self._switch(switch)
+
+    def begin(self) -> None:
+        if self._first_switch is not None:
+            self._crowd.each(chain([self._first_switch], self._switches), self._switch)
+        self._crowd.each(self._times, self._notify if self._qos == 0 else self._publish)
+
+    def _switch(self, switch: Switch) -> None:
+        assert self._off is not None
+        advertisement = ADVERTISE + self._crowd.classes[switch.class_number]
+        if switch.is_on:
+            self._off.discard(switch.class_number)
+            if self._advertises:
+                self._client.subscribe(advertisement, self._qos)
+        else:
+            self._off.add(switch.class_number)
+            if self._advertises:
+                self._client.unsubscribe(advertisement)
+
+    def _notify(self, publication: tuple[int, int]) -> None:
+        if self._off is None or publication[1] not in self._off:
+            self._client.notify(self._crowd.classes[publication[1]], self._payload)
+
+    def _publish(self, publication: tuple[int, int]) -> None:
+        if self._off is not None and publication[1] in self._off:
+            return
+        crowd, topic = self._crowd, self._crowd.classes[publication[1]]
+        publisher, number = self._client.client_id, next(self._number)
+        payload = payload_of(publisher, number, crowd.scenario.payload_bytes)
+        recorder = crowd.recorder_of(publisher, topic, publisher, self._qos)
+        recorder.add(publication[0], PUBLISHED, number, len(payload))
+        self._client.publish(topic, payload, self._qos)
+
+    def _acknowledged(self, message: Message) -> None:
+        publisher, message_identity = self._client.client_id, identity(message.payload)
+        assert message_identity is not None
+        recorder = self._crowd.recorder_of(publisher, message.topic, publisher, self._qos)
+        recorder.add(self._crowd.clock.now_ns, ACKNOWLEDGED, message_identity[1], len(message.payload))
+
+    @property
+    def clients(self) -> list[Client]:
+        return [self._client]
+
+
+class Subscribing(Actor):
+    """The clients whose subscriptions come and go at one broker.
+
+    A client can subscribe to a filter only once, so a second subscription to the same filter at the same broker belongs
+    to another client. The slash in their client ids distinguishes these clients from peers, whose names have none.
+    """
+
+    def __init__(
+        self, crowd: "Crowd", broker: str, prefix: str, changes: Iterator[Change], filter_of: Callable[[int], str]
+    ) -> None:
+        self._crowd = crowd
+        self._broker = broker
+        self._prefix = prefix  # of the client ids
+        self._changes = changes
+        self._filter_of = filter_of  # by the number of a class or group
+        self._clients: list[Client] = []
+        self._qos = crowd.scenario.subscriptions.qos
+        self._first_change: Change | None = None  # after time zero
 
     def populate(self) -> None:
         for change in self._changes:
@@ -55,44 +131,55 @@ class Pool(Actor):
             self._change(change)
 
     def begin(self) -> None:
-        crowd = self._crowd
         if self._first_change is not None:
-            crowd.each(chain([self._first_change], self._changes), self._change)
-        crowd.each(self._times, self._notify if self._qos == 0 else self._publish)
+            self._crowd.each(chain([self._first_change], self._changes), self._change)
 
     def _change(self, change: Change) -> None:
-        scenario = self._crowd.scenario
         while len(self._clients) <= change.slot:
-            name = f"{self._broker}/sub{len(self._clients)}"
-            client = self._crowd.new_client(self._broker, name, scenario.subscriptions.qos == 0)
+            name = f"{self._broker}/{self._prefix}{len(self._clients)}"
+            client = self._crowd.new_client(self._broker, name, self._qos == 0)
             client.connect()
             self._clients.append(client)
-        topic = self._crowd.classes[change.class_number]
+        topic_filter = self._filter_of(change.class_number)
         if change.is_subscribed:
-            self._clients[change.slot].subscribe(topic, scenario.subscriptions.qos)
+            self._clients[change.slot].subscribe(topic_filter, self._qos)
         else:
-            self._clients[change.slot].unsubscribe(topic)
-
-    def _notify(self, publication: tuple[int, int]) -> None:
-        self._publisher.notify(self._crowd.classes[publication[1]], self._payload)
-
-    def _publish(self, publication: tuple[int, int]) -> None:
-        crowd, topic = self._crowd, self._crowd.classes[publication[1]]
-        publisher, number = self._publisher.client_id, next(self._number)
-        payload = payload_of(publisher, number, crowd.scenario.payload_bytes)
-        recorder = crowd.recorder_of(publisher, topic, publisher, self._qos)
-        recorder.add(publication[0], PUBLISHED, number, len(payload))
-        self._publisher.publish(topic, payload, self._qos)
-
-    def _acknowledged(self, message: Message) -> None:
-        publisher, message_identity = self._publisher.client_id, identity(message.payload)
-        assert message_identity is not None
-        recorder = self._crowd.recorder_of(publisher, message.topic, publisher, self._qos)
-        recorder.add(self._crowd.clock.now_ns, ACKNOWLEDGED, message_identity[1], len(message.payload))
+            self._clients[change.slot].unsubscribe(topic_filter)
 
     @property
     def clients(self) -> list[Client]:
-        return [*self._clients, self._publisher]
+        return self._clients
+
+
+class Pool(Actor):
+    """All clients of the classes at one broker: they belong to one process."""
+
+    def __init__(self, crowd: "Crowd", broker: str, position: int) -> None:
+        scenario = crowd.scenario
+        narrow = churn(_churn_shares(scenario, position), stream(scenario.seed, "subscriptions", broker))
+        self._publishing = Publishing(crowd, broker, position)
+        self._subscribing = [Subscribing(crowd, broker, "sub", narrow, crowd.classes.__getitem__)]
+        if scenario.subscriptions.wide is not None:
+            wide = churn(_wide_shares(scenario, position), stream(scenario.seed, "wide subscriptions", broker))
+            self._subscribing.append(Subscribing(crowd, broker, "wide", wide, scenario.group_filter))
+
+    def connect(self) -> None:
+        self._publishing.connect()
+
+    def populate(self) -> None:
+        for part in self._subscribing:
+            part.populate()
+        self._publishing.populate()
+
+    def begin(self) -> None:
+        for part in self._subscribing:
+            part.begin()
+        self._publishing.begin()
+
+    @property
+    def clients(self) -> list[Client]:
+        subscribing = [client for part in self._subscribing for client in part.clients]
+        return [*subscribing, *self._publishing.clients]
 
 
 def _churn_shares(scenario: Scenario, position: int) -> list[Share]:
@@ -102,9 +189,16 @@ def _churn_shares(scenario: Scenario, position: int) -> list[Share]:
         for (broker, number), override in subscriptions.overrides.items()
         if broker == position
     }
-    everywhere = subscriptions.everywhere
-    rest = None if everywhere is None else Share(everywhere.arrival_rate_per_s, (), everywhere.lifetime)
+    spread = subscriptions.spread if position in subscriptions.places else None
+    rest = None if spread is None else Share(spread.arrival_rate_per_s, (), spread.lifetime)
     return shares_of(rest, overrides, scenario.classes)
+
+
+def _wide_shares(scenario: Scenario, position: int) -> list[Share]:
+    wide, groups = scenario.subscriptions.wide, scenario.groups
+    if wide is None or groups is None or position not in scenario.subscriptions.places:
+        return []
+    return [Share(wide.arrival_rate_per_s, range(groups), wide.lifetime)]
 
 
 def _publication_shares(scenario: Scenario, position: int) -> list[Share]:
@@ -112,7 +206,8 @@ def _publication_shares(scenario: Scenario, position: int) -> list[Share]:
     overrides = {
         number: Share(rate, (number,)) for (broker, number), rate in rates.overrides_per_s.items() if broker == position
     }
-    return shares_of(Share(rates.everywhere_per_s, ()), overrides, scenario.classes)
+    spread_per_s = rates.spread_per_s if position in rates.places else 0.0
+    return shares_of(Share(spread_per_s, ()), overrides, scenario.classes)
 
 
 def _actors(scenario: Scenario, _: None) -> list[Callable[..., Any]]:
@@ -120,5 +215,5 @@ def _actors(scenario: Scenario, _: None) -> list[Callable[..., Any]]:
 
 
 PART = WorkloadPart(
-    "classes", "Subscriptions to classes that appear and disappear, and publications to classes.", _actors
+    "classes", "Subscriptions to classes and groups that appear and disappear, and publications to classes.", _actors
 )

@@ -13,6 +13,7 @@ from brokerbed.log.record import Kind
 from brokerbed.scenario.format import Peer, Publisher, Subscriber
 from brokerbed.scenario.model import Scenario
 from brokerbed.scenario.workload import WorkloadPart
+from brokerbed.topics import ADVERTISE
 
 if TYPE_CHECKING:
     from brokerbed.clients.crowd import Crowd
@@ -91,6 +92,8 @@ class PublishingPeer(ConnectedPeer):
         self._payload_bytes = crowd.scenario.payload_bytes
         self._record = crowd.recorder_of(peer.id, peer.topic, peer.id, peer.qos).add
         self.client.acknowledged = self._acknowledged
+        if crowd.scenario.algorithm.advertises:  # for as long as its session lasts, so not only while it is ON
+            self.client.subscribe(ADVERTISE + peer.topic, peer.qos)
         self.stage = Stage(crowd.clock, crowd.demand(peer.service, "publisher", peer.id), self._send)
 
     def accepted(self, is_accepted: bool) -> None:

@@ -11,7 +11,7 @@ from brokerbed.broker.values import NS_PER_S
 from brokerbed.clients.crowd import copies_of
 from brokerbed.orchestrator.grounds.base import Place
 from brokerbed.scenario import Scenario
-from brokerbed.scenario.format import Law
+from brokerbed.scenario.law import Law
 
 UNLIMITED = 1 << 40
 CONFIG, SECRET = "broker.toml", "link.secret"
@@ -51,6 +51,7 @@ def _broker_settings(scenario: Scenario, broker: str) -> dict[str, Any]:
         "allow_anonymous": True,
         "link_secret_file": SECRET,
         **parent,
+        "routing_parameters": dict(scenario.routing_parameters),
         "limits": {
             "keep_alive_max_s": 0,
             "partial_bytes_max": UNLIMITED,

@@ -17,10 +17,12 @@ from brokerbed.orchestrator.live import peers
 from brokerbed.scenario.sampling import sampled_pairs
 
 PERIOD_S = 1.0
-NOTIFICATIONS, CONTROL = ("notification",), ("subscribe", "unsubscribe")
+NOTIFICATIONS = ("notification", "unadvertised")
+CONTROL = ("subscribe", "unsubscribe", "advertise", "unadvertise", "refresh")
 SHOWN = {
     "table.remote_entries": "remote",
     "table.local_entries": "local",
+    "table.advertisements": "advertisement",
     "rate.notifications": "notifications",
     "rate.control": "control",
 }  # the headline metrics that can be computed from counters
@@ -52,6 +54,7 @@ class BrokerCounters:
     remote: float = 0.0
     queue: float = 0.0
     connections: float = 0.0
+    advertisement: float = 0.0
     sent: dict[tuple[str, str], float] = field(default_factory=dict)  # by peer and kind, since the broker started
 
     @classmethod
@@ -84,7 +87,11 @@ class Feed:
         self._predicted = predicted
         self._looks: dict[str, BrokerCounters] = {}
         self._at_s: float | None = None
-        self._averages = {name: Average() for name in SHOWN.values()}
+        algorithm = run.scenario.algorithm
+        self._shown = {
+            metric: name for metric, name in SHOWN.items() if name != "advertisement" or algorithm.advertises
+        }
+        self._averages = {name: Average() for name in self._shown.values()}
         self._delays = {way: Average() for way in sampled_pairs(run.scenario)}
         self._since_ns = 0  # messages published earlier may have been held by a fault
         self._delayed: dict[peers.Way, tuple[int, float]] = {}  # count and sum of delays at the last query
@@ -116,8 +123,9 @@ class Feed:
         rates: dict[str, list[float]] = {child: [0.0, 0.0, 0.0] for child in self._run.links}
         sums = dict.fromkeys(self._averages, 0.0)
         for name, look in looks.items():
-            sums["local"] += look.local * passed_s
-            sums["remote"] += look.remote * passed_s
+            for table in ("local", "remote", "advertisement"):
+                if table in sums:
+                    sums[table] += getattr(look, table) * passed_s
             for (peer, kind), count in grown(self._looks.get(name, BrokerCounters()).sent, look.sent).items():
                 is_up = self._is_parent(name, peer)
                 rate = rates[name if is_up else peer]
@@ -163,7 +171,7 @@ class Feed:
                 for child, link in run.links.items()
             },
             "compared": [
-                *(self._compared(self._averages[name], metric) for metric, name in SHOWN.items()),
+                *(self._compared(self._averages[name], metric) for metric, name in self._shown.items()),
                 *(self._compared(average, DELAY, *way) for way, average in self._delays.items()),
             ],
             "peers": peers.table(run.scenario, clients),

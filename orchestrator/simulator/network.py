@@ -7,6 +7,7 @@ way is lost).
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from brokerbed.broker.config import BrokerConfig
@@ -271,14 +272,18 @@ class Uplink:
         if not self.parent.is_up or self._held or self.child.is_paused or self.parent.is_paused:
             self._later()
             return
-        below, above = Socket(self.child, self.parent.name, self._gone), Socket(self.parent)
+        below = Socket(self.child, self.parent.name, partial(self._gone, number))
+        above = Socket(self.parent)
         below.out = Wire(self.child.loop, above, self._qualities[0])
         above.out = Wire(self.child.loop, below, self._qualities[1])
         self._ends = below, above
         self.child.broker.overlay.dialled(below.connection)
         self.child.flush()
 
-    def _gone(self) -> None:
+    def _gone(self, number: int) -> None:
+        """The connection of an attempt has ended. If it was not the last attempt, there is a newer connection."""
+        if number != self._dials:
+            return
         self._backoff_ns = BACKOFF_NS_MIN
         self._later()
 

@@ -61,6 +61,7 @@ class Simulation:
         }
         shared: dict[str, Any] = {
             "name": name, "is_testbed": True, "routing": scenario.routing,
+            "routing_parameters": scenario.routing_parameters,
             "refresh_s": (scenario.refresh_ns or 0) / NS_PER_S, "keep_alive_max_s": 0,
             "connections_max": UNLIMITED, "partial_bytes_max": UNLIMITED,
             "queue_messages_max": scenario.limits.messages, "queue_bytes_max": scenario.limits.bytes,

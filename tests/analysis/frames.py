@@ -24,6 +24,15 @@ DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 ADDED = pa.field("run", pa.int32()), pa.field("bin_ns", pa.int64()), pa.field("input", pa.string())
 SCHEMA = pa.schema([*EVENTS, *ADDED])
+LIVES = (
+    "run int, broker string, life int, restarted_ns bigint, from_position bigint, to_position bigint, is_last boolean"
+)
+FOREVER = 1 << 62
+
+
+def lives_of(run: int, broker: str, position: int, restarted_ns: int = 0) -> list[tuple[Any, ...]]:
+    """The two lives of a broker whose second one begins at this position of its log."""
+    return [(run, broker, 1, 0, 0, position, False), (run, broker, 2, restarted_ns, position, FOREVER, True)]
 
 
 class Small:

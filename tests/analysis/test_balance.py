@@ -2,16 +2,14 @@
 
 from typing import Any
 
-import pytest
 from pyspark.sql import DataFrame
 
 from brokerbed.analysis import checks, tallies
+from brokerbed.analysis.right_tables import compared
 from brokerbed.analysis.transforms import balance, entries
-from brokerbed.log.record import DUPLICATE, REPLAY, WAITED
-from tests.analysis.frames import S, Small, plain
+from brokerbed.log.record import DUPLICATE, REPLAY, UNADVERTISED_FLAG, WAITED
+from tests.analysis.frames import LIVES, S, Small, lives_of, plain
 
-LIVES = "run int, broker string, life int, from_position bigint, to_position bigint, is_last boolean"
-FOREVER = 1 << 62
 EPISODE = ("client", "is_on", "expected", "routed")
 
 
@@ -25,11 +23,7 @@ def change(topic: str = "t") -> dict[str, Any]:
 
 def moved(small: Small, *rows: tuple[Any, ...], lives: tuple[Any, ...] = (), routes: str = "received") -> DataFrame:
     """`lives`: run, broker, and the position at which its second life begins."""
-    rows_of_lives = [
-        row
-        for run, broker, begins in lives
-        for row in ((run, broker, 1, 0, begins, False), (run, broker, 2, begins, FOREVER, True))
-    ]
+    rows_of_lives = [row for run, broker, begins in lives for row in lives_of(run, broker, begins)]
     return balance.movements(
         small.events(*rows, routes=routes), small.table(LIVES, *rows_of_lives) if rows_of_lives else None
     )
@@ -112,6 +106,29 @@ def test_episodes_of_links(small: Small) -> None:
     assert plain(checks.routed(found).where("broken > 0"), "text") == []
 
 
+def test_what_was_not_advertised_goes_to_links_without_an_entry(small: Small) -> None:
+    """1 and 2 were not advertised: they go to b0>b1 before and while it has an entry. Message 3 was, and follows 1
+    without an entry to b0>b2; only this is wrong."""
+    found = balance.episodes(
+        moved(
+            small,
+            (1, "b0", "received", "p", message(1)),
+            (1, "b0", "sent", "b0>b1", message(1, flags=UNADVERTISED_FLAG)),
+            (1, "b0", "sent", "b0>b2", message(1, flags=UNADVERTISED_FLAG)),
+            (2, "b0", "received", "q", message(3)),
+            (2, "b0", "sent", "b0>b2", message(3)),
+            (3, "b0", "subscribed", "b0>b1", change()),
+            (4, "b0", "received", "p", message(2)),
+            (4, "b0", "sent", "b0>b1", message(2, flags=UNADVERTISED_FLAG)),
+            (5, "b0", "unsubscribed", "b0>b1", change()),
+        )
+    )
+    assert plain(found, *EPISODE, "time_ns") == [("b0>b1", True, 1, 1, 3 * S), ("b0>b2", False, None, 1, 2 * S)]
+    assert plain(checks.routed(found).where("broken > 0"), "broken", "text") == [
+        (1, "t to b0>b2 at b0: 1 without a subscription"),
+    ]
+
+
 def test_wildcards_lives_and_the_input_stage(small: Small) -> None:
     """a has t/#, which matches t/1 and t/2. With a service at the input a message counts when it is served.
 
@@ -170,25 +187,9 @@ def test_what_always_goes_up_and_what_crosses(small: Small) -> None:
         assert sorted((it.broken, it.text) for it in crossed if it.broken) == wanted
 
 
-TREE = ((0, "b1", "b0", "b0>b1"), (0, "b2", "b1", "b1>b2"), (0, "b2", "b0", "b0>b1"))  # b2 below b1 below b0
-
-
-@pytest.mark.parametrize(
-    ("routing", "wrong"),
-    [
-        # identity wants one entry for f at b1>b2 and at b0>b1, and none for g
-        ("identity", [("b0", "b0>b1", "f", 2, 1), ("b0", "b0>b1", "g", 1, 0), ("b1", "b1>b2", "h", 0, 1)]),
-        # simple wants two for f at b1>b2 (a, c), three at b0>b1 (and d at b1), one for h at both
-        ("simple", [("b0", "b0>b1", "f", 2, 3), ("b0", "b0>b1", "g", 1, 0), ("b1", "b1>b2", "f", 1, 2),
-                    ("b1", "b1>b2", "h", 0, 1)]),
-        # flooding wants none at all
-        ("flooding", [("b0", "b0>b1", "f", 2, 0), ("b0", "b0>b1", "g", 1, 0), ("b0", "b0>b1", "h", 1, 0),
-                      ("b1", "b1>b2", "f", 1, 0)]),
-    ],
-)  # fmt: skip
-def test_entries_at_the_end(small: Small, routing: str, wrong: list[tuple[Any, ...]]) -> None:
-    """At the end b2 has f of a and c and h of a, b1 has f of d, b0 has g of e. b1 lives twice; what it had in its first life
-    is nothing."""
+def test_entries_at_the_end(small: Small) -> None:
+    """At the end b2 has f of a and c and h of a, b1 has f of d, b0 has g of e, and p advertises x there. b1 lives twice; what
+    it had in its first life is nothing."""
     rows = [
         (1, "b1", "subscribed", "b1>b2", change("old")),
         (2, "b1", "started", None),
@@ -199,24 +200,33 @@ def test_entries_at_the_end(small: Small, routing: str, wrong: list[tuple[Any, .
         (4, "b2", "unsubscribed", "a", change("g")),
         (4, "b1", "subscribed", "d", change("f")),
         (4, "b0", "subscribed", "e", change("g")),
-        (5, "b1", "subscribed", "b1>b2", change("f")),  # right with identity
+        (4, "b0", "advertised", "p", change("x")),
+        (4, "b0", "advertised", "p", change("y")),
+        (4, "b0", "unadvertised", "p", change("y")),
+        (5, "b1", "subscribed", "b1>b2", change("f")),
         (5, "b0", "subscribed", "b0>b1", change("f")),
         (5, "b0", "subscribed", "b0>b1", change("f")),
-        (5, "b0", "subscribed", "b0>b1", change("h")),  # but it is missing at b1
-        (5, "b0", "subscribed", "b0>b1", change("g")),  # was not taken back
+        (5, "b0", "subscribed", "b0>b1", change("g")),
     ]
-    its = moved(small, *rows, lives=((0, "b1", 1),))
-    ancestors = small.table(
-        "run int, below string, broker string, client string", *(TREE if routing != "flooding" else ())
-    )
-    final = entries.final_entries(its).persist()
-    found = entries.wrong_entries(final, ancestors, [0] if routing == "simple" else [])
-    assert plain(found.where("there != wanted"), "broker", "client", "filter", "there", "wanted") == wrong
-    if routing == "identity":
-        assert plain(checks.tables(found).where("broken > 0"), "broken", "text") == [
-            (1, "b0: entry for f to b0>b1 is superfluous"), (1, "b0: entry for g to b0>b1 is superfluous"),
-            (1, "b1: entry for h to b1>b2 is missing"),
-        ]  # fmt: skip
+    lives = small.table(LIVES, *lives_of(0, "b1", 1, 2 * S))
+    final = entries.final_entries(small.events(*rows), lives)
+    assert plain(final, "broker", "link", "filter", "entries") == [
+        ("b0", None, "$advertise/x", 1), ("b0", None, "g", 1), ("b0", "b0>b1", "f", 2), ("b0", "b0>b1", "g", 1),
+        ("b1", None, "f", 1), ("b1", "b1>b2", "f", 1), ("b2", None, "f", 2), ("b2", None, "h", 1),
+    ]  # fmt: skip
+
+
+def test_entries_that_are_missing_or_superfluous() -> None:
+    there = {("b0", "b0>b1"): {"f": 2, "g": 1}, ("b1", "b1>b2"): {"f": 1}, ("b2", "b2>b1"): {"i": 1}}
+    right = {("b0", "b0>b1"): {"f": 1}, ("b1", "b1>b2"): {"f": 1, "h": 1}, ("b1", "b1>b3"): {"$advertise/x": 1}}
+    judged = list(compared(4, there, right))
+    assert {(it.run, it.name) for it in judged} == {(4, "tables_right_at_end")}
+    assert sum(it.checked for it in judged) == 2 + 1 + 1 + 1 + 1 + 1
+    assert sorted((it.broken, it.text) for it in judged if it.broken) == [
+        (1, "b0: entry for f to b0>b1 is superfluous"), (1, "b0: entry for g to b0>b1 is superfluous"),
+        (1, "b1: entry for $advertise/x to b1>b3 is missing"), (1, "b1: entry for h to b1>b2 is missing"),
+        (1, "b2: entry for i to b2>b1 is superfluous"),
+    ]  # fmt: skip
 
 
 def test_never_entered(small: Small) -> None:

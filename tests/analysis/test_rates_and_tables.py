@@ -5,9 +5,12 @@ import pytest
 from brokerbed.analysis.faults import Life
 from brokerbed.analysis.tallies import MESSAGES, PUBLICATIONS, SUBSCRIPTIONS, Tables, link_cells, table_cells
 from brokerbed.analysis.transforms.moments import bin_of, compared, within
+from brokerbed.analysis.transforms.unwanted import interest_below, unwanted_cells
 from brokerbed.analysis.windows import Interval
 from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, WAITED
-from tests.analysis.frames import LONG_AGO_S, S, Small, cells, plain
+from tests.analysis.frames import LIVES, LONG_AGO_S, S, Small, cells, lives_of, plain
+
+METRICS = ("table.remote_entries", "table.local_entries", "table.advertisements")
 
 
 def tables(
@@ -15,7 +18,7 @@ def tables(
 ) -> Tables:
     intervals = [Interval(begin * S, end * S, batch) for begin, end, batch in limits]
     restarts = [Life(run, broker, 2, at_s * S, 0, 0) for broker, at_s in restarts_s.items()]
-    return Tables(run, 0, brokers, intervals, restarts, batch_s)
+    return Tables(run, 0, brokers, intervals, restarts, batch_s, advertises=True)
 
 
 def test_moments_find_their_interval(small: Small) -> None:
@@ -50,6 +53,7 @@ def test_link_cells(small: Small) -> None:
             (14, "b0", "sent", "c"),  # to a client
             (14, "b0", "received", "b1>b0"),
             (15, "b1", "link_subscribe", "b1>b0"),
+            (16, "b0", "link_advertise", "b0>b1"),
             (19.999, "b1", "link_unsubscribe", "b1>b0"),
             (20, "b1", "link_refresh", "b1>b0"),
             (21, "b1", "link_resync", "b1>b0"),  # outside of the rate of control
@@ -64,16 +68,56 @@ def test_link_cells(small: Small) -> None:
     )
     found = link_cells(counts, {0: 7}, {0: 10.0})
     assert set(found["point"]) == {7}
-    # batch 0, of 10 s: up 2, down 1, control 2; batch 1, of 5 + 5 s: down 1, control 1
+    # batch 0, of 10 s: up 2, down 1, control 3; batch 1, of 5 + 5 s: down 1, control 1
     assert cells(found) == {
         ("rate.notifications", "b1>b0", "0"): (2, 10), ("rate.control", "b1>b0", "0"): (2, 10),
-        ("rate.notifications", "b0>b1", "0"): (1, 10), ("rate.control", "b0>b1", "0"): (0, 10),
+        ("rate.notifications", "b0>b1", "0"): (1, 10), ("rate.control", "b0>b1", "0"): (1, 10),
         ("rate.notifications", "b1>b0", "1"): (0, 10), ("rate.control", "b1>b0", "1"): (1, 10),
         ("rate.notifications", "b0>b1", "1"): (1, 10), ("rate.control", "b0>b1", "1"): (0, 10),
         ("rate.notifications", "0"): (3, 10), ("rate.notifications", "1"): (1, 10),
-        ("rate.notifications.additional", "0"): (1, 10), ("rate.notifications.additional", "1"): (0, 10),
-        ("rate.control", "0"): (2, 10), ("rate.control", "1"): (1, 10),
-        ("rate.total", "0"): (5, 10), ("rate.total", "1"): (2, 10),
+        ("rate.control", "0"): (3, 10), ("rate.control", "1"): (1, 10),
+        ("rate.total", "0"): (6, 10), ("rate.total", "1"): (2, 10),
+    }  # fmt: skip
+
+
+def test_unwanted_cells(small: Small) -> None:
+    """b2 below b1 below b0; c at b2 subscribes to t from 10 to 12 s and from 14 s on, d at b1 to t/+ from 16 to 17 s; b2
+    begins a second life at 18 s, in which c subscribes again at 19 s. Crossings of t and t/x, at the half seconds."""
+    changes = [
+        (10, "b2", "subscribed", "c", {"topic": "t"}),
+        (11, "b2", "subscribed", "e", {"topic": "t"}),  # a second client makes no difference
+        (11.1, "b2", "unsubscribed", "e", {"topic": "t"}),
+        (12, "b2", "unsubscribed", "c", {"topic": "t"}),
+        (12, "b1", "subscribed", "b1>b2", {"topic": "t"}),  # tables of brokers do not count
+        (14, "b2", "subscribed", "c", {"topic": "t"}),
+        (16, "b1", "subscribed", "d", {"topic": "t/+"}),
+        (17, "b1", "unsubscribed", "d", {"topic": "t/+"}),
+        (19, "b2", "subscribed", "c", {"topic": "t"}),
+    ]  # fmt: skip
+    crossings = [
+        *((second + 0.5, "b1", "sent", "b1>b0", {"topic": "t"}) for second in range(10, 20)),
+        *((second + 0.5, "b1", "sent", "b1>b2", {"topic": "t"}) for second in range(10, 20)),
+        *((second + 0.5, "b0", "sent", "b0>b1", {"topic": "t/x"}) for second in (15, 16, 17)),
+        (16.5, "b1", "sent", "b1>b2", {"topic": "t/x"}),  # d is not below this link
+        (13.5, "b1", "sent", "b1>b0", {"topic": "t", "flags": REPLAY}),
+        (13.5, "b1", "sent", "c", {"topic": "t"}),
+        (21, "b1", "sent", "b1>b0", {"topic": "u"}),  # after the end
+    ]
+    events = small.events(*sorted((*changes, *crossings), key=lambda row: row[0]))
+    subtrees = small.table("run int, broker string, child string", (0, "b1", "b1"), (0, "b2", "b1"), (0, "b2", "b2"))
+    lives = small.table(LIVES, *lives_of(0, "b2", 30, 18 * S))
+    assert plain(events.where("broker = 'b2' and position >= 30"), "event", "time_ns") == [("subscribed", 19 * S)]
+    links = small.table(
+        "run int, client string, child string, is_up boolean",
+        (0, "b1>b0", "b1", True), (0, "b0>b1", "b1", False), (0, "b2>b1", "b2", True), (0, "b1>b2", "b2", False),
+    )  # fmt: skip
+    wildcards = small.table("run int, filter string, topics array<string>", (0, "t/+", ["t/x"]))
+    interest = interest_below(events, subtrees, wildcards, lives)
+    found = unwanted_cells(events, small.intervals((LONG_AGO_S, 10, -1), (10, 15, 0), (15, 20, 1)), links, interest)
+    # t is unwanted in seconds 12, 13 and 18; t/x below b1 in seconds 15 and 17, and below b2 always
+    assert cells(found) == {
+        ("rate.notifications.additional", "0"): (2, 5), ("rate.notifications.additional", "1"): (1, 5),
+        ("rate.notifications.unwanted", "0"): (2, 5), ("rate.notifications.unwanted", "1"): (1 + 2 + 1, 5),
     }  # fmt: skip
 
 
@@ -83,6 +127,7 @@ def test_table_cells(small: Small) -> None:
     b0, remote:  1 from -5, 2 from 12, 1 from 15, 3 from 21 (in the cut 2 from 26), 2 to the end
                  batch 0: 2*1 + 3*2 + 5*1 = 13; batch 1: 1*1 + 3*3 + 6*2 = 22
     b0, local:   1 from 24 on, which is where a cut begins: 0 in batch 0; 6*1 in batch 1
+    b0, advertisements: 1 from 12, 2 from 16, 1 from 19 on: 4 + 6 + 1 = 11; 10
     b1, local:   2 from 0, empty at 32, 1 from 33 on: 10*2 = 20; 4*2 + 2*2 + 1*0 + 3*1 = 15
     """
     changes = small.events(
@@ -98,11 +143,15 @@ def test_table_cells(small: Small) -> None:
         (26, "b0", "unsubscribed", "b0>b1"),
         (33, "b1", "subscribed", "c1"),
         (37, "b1", "subscribed", "c2"),  # after the end
+        (2, "b1", "advertised", "c1"),  # of a client
+        (12, "b0", "advertised", "b0>b1"),
+        (16, "b0", "advertised", "b0>b1"),
+        (19, "b0", "unadvertised", "b0>b1"),
     )
     limits = (LONG_AGO_S, 10, -1), (10, 20, 0), (20, 24, 1), (24, 30, -1), (30, 32, 1), (32, 36, 1)
     counts = small.tally(changes, small.intervals(*limits))
     found = table_cells(counts, [tables(0, ["b0", "b1"], limits, {"b1": 32}, 10.0)])
-    remote, local = "table.remote_entries", "table.local_entries"
+    remote, local, advertised = METRICS
     assert cells(found) == {
         (remote, "b0", "0"): (13, 10), (remote, "b0", "1"): (22, 10),
         (remote, "b1", "0"): (0, 10), (remote, "b1", "1"): (0, 10),
@@ -110,6 +159,9 @@ def test_table_cells(small: Small) -> None:
         (local, "b1", "0"): (20, 10), (local, "b1", "1"): (15, 10),
         (remote, "0"): (13, 10), (remote, "1"): (22, 10),
         (local, "0"): (20, 10), (local, "1"): (21, 10),
+        (advertised, "b0", "0"): (11, 10), (advertised, "b0", "1"): (10, 10),
+        (advertised, "b1", "0"): (0, 10), (advertised, "b1", "1"): (0, 10),
+        (advertised, "0"): (11, 10), (advertised, "1"): (10, 10),
     }  # fmt: skip
 
 

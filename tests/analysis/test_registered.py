@@ -102,12 +102,15 @@ def test_without_a_model_nothing_is_predicted_and_that_is_said(
 def test_name_that_nobody_registered_is_a_mistake_in_the_scenario(scenario: Path, command: Commands) -> None:
     done = command("predict", scenario)
     assert done.code == 2
-    assert "routing: must be flooding, simple or identity, not acme" in done.errors
+    assert (
+        "routing: must be flooding, simple, identity, covering, merging, peer, advertisement or peer-advertisement, not acme"
+        in done.errors
+    )
 
 
 def test_broker_takes_it_from_its_command_line(install: Install) -> None:
     install(ROUTING)
-    assert list(ALGORITHMS.all) == ["flooding", "simple", "identity", "acme"]
+    assert list(ALGORITHMS.all) == [*ALGORITHMS.built_in, "acme"]
     assert ALGORITHMS["acme"].summary == "Announces each filter to the parent once."
 
 

@@ -68,7 +68,7 @@ def listener(stack: ExitStack, port: int, client_id: str, *filters: str) -> List
     return made
 
 
-@pytest.mark.parametrize("routing", ["identity", "simple", "flooding"])
+@pytest.mark.parametrize("routing", ["identity", "simple", "flooding", "covering", "merging"])
 def test_chain_delivers_up_and_down_and_counts(stack: ExitStack, routing: str) -> None:
     brokers = stack.enter_context(Tree(CHAIN, routing))
     brokers.until_linked()
@@ -83,6 +83,23 @@ def test_chain_delivers_up_and_down_and_counts(stack: ExitStack, routing: str) -
     sent = brokers.counts().sent
     assert {link: sent[Crossing("notification", link)] for link in LINKS} == dict.fromkeys(LINKS, 1)
     assert sent[Crossing("subscribe", "c>b")] == control
+
+
+@pytest.mark.parametrize(("routing", "climbing"), [("peer", 0), ("advertisement", 1), ("peer-advertisement", 1)])
+def test_chain_sends_only_where_somebody_wants_it(stack: ExitStack, routing: str, climbing: int) -> None:
+    """`climbing`: whether what nobody has advertised goes on to the root, where nobody wants it."""
+    brokers = stack.enter_context(Tree(CHAIN, routing))
+    brokers.until_linked()
+    middle = listener(stack, brokers.ports["b"], "middle", "t")
+    bottom = listener(stack, brokers.ports["c"], "bottom", "$advertise/t")
+    until(lambda: brokers.counts().entries["c"] == 1, "interest at the leaf")
+    bottom.publish("u", b"nobody wants it")
+    bottom.publish("t", b"1")
+    until(lambda: middle.got == [b"1"], "delivery in the middle")
+    until(lambda: brokers.counts().sent[Crossing("unadvertised", "b>a")] >= climbing, "the other message at the root")
+    sent = brokers.counts().sent
+    assert sent[Crossing("notification", "b>a")] == 0
+    assert sent[Crossing("notification", "c>b")] + sent[Crossing("unadvertised", "c>b")] == 1 + climbing
 
 
 def test_killed_root_comes_back_and_learns_its_interest(stack: ExitStack) -> None:
@@ -140,7 +157,7 @@ def mosquitto(stack: ExitStack, folder: Path) -> int:
 
 
 @pytest.mark.needs("mosquitto")
-@pytest.mark.parametrize("routing", ["identity", "flooding"])
+@pytest.mark.parametrize("routing", ["identity", "flooding", "covering", "merging"])
 def test_mosquitto_as_the_root(stack: ExitStack, routing: str, tmp_path: Path) -> None:
     port = mosquitto(stack, tmp_path)
     brokers = stack.enter_context(Tree({"b": None, "c": "b"}, routing, root_parent=port))

@@ -217,7 +217,14 @@ def test_scenarios_schema_accepts_what_is_shipped_and_refuses_typing_errors() ->
     for file in shipped.shipped().values():
         document = yaml.load(file.read_text(encoding="utf-8"), Loader=Yaml12Loader)
         validator.validate(document)
-    for mistake in ({"clases": 3}, {"routing": "covering"}, {"publications": {"rate": "3 per second"}}, {"classes": 0}):
+    for form in ({"routing": {"algorithm": "merging", "threshold": 4}}, {"classes": {"count": 9, "groups": 3}}):
+        validator.validate({**document, **form})
+    mistakes: tuple[dict[str, object], ...] = (
+        {"clases": 3}, {"routing": "covered"}, {"publications": {"rate": "3 per second"}}, {"classes": 0},
+        {"routing": {"algorithm": "merging", "treshold": 4}}, {"routing": {"threshold": 4}}, {"classes": {"groups": 0}},
+        {"routing": {"algorithm": "merging", "threshold": 1}}, {"subscriptions": {"where": []}},
+    )  # fmt: skip
+    for mistake in mistakes:
         assert not validator.is_valid({**document, **mistake}), mistake
 
 

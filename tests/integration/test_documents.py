@@ -3,8 +3,10 @@
 import re
 import textwrap
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
+from brokerbed import shipped
 from brokerbed.analysis.metrics.registry import DEFINITIONS
 from brokerbed.analysis.predict import predict
 from brokerbed.broker.config import BrokerConfig
@@ -25,12 +27,18 @@ PACKAGES = ("brokerbed", "broker", "clients", "orchestrator", "analysis")
 
 def test_every_key_of_the_format_is_documented() -> None:
     text = (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8")
-    parts = [part for part in vars(written).values() if isinstance(part, type) and issubclass(part, Part)]
+    parts = [part for part in _kinds_of(Part) if part.__module__.startswith("brokerbed.scenario.")]
     keys = {
         field.alias or name for part in (*parts, written.fault_model()) for name, field in part.model_fields.items()
     }
     assert len(keys) > 40
     assert [key for key in sorted(keys) if not re.search(rf"`[^`\n]*\b{key}\b[^`\n]*`", text)] == []
+
+
+def _kinds_of(part: type[Part]) -> Iterator[type[Part]]:
+    for kind in part.__subclasses__():
+        yield kind
+        yield from _kinds_of(kind)
 
 
 def test_reference_of_commands_is_current() -> None:
@@ -48,6 +56,26 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert [f"{page.name}: {link}" for page, link in found if not link.exists()] == []
     index = {link for page, link in found if page.name == "index.md"}
     assert [it.name for it in (ROOT / "docs").glob("*.md") if it.name != "index.md" and it not in index] == []
+
+
+def test_table_of_the_cheapest_algorithms_is_what_is_predicted() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    head = re.search(r"^\| scenario \| at \|(.*)\|$", text, re.MULTILINE)
+    assert head is not None
+    algorithms = [cell.strip() for cell in head[1].split("|")]
+    lines = re.findall(r"^\| `(algorithms/\w+)` \|([^|]*)\|(.*)\|$", text, re.MULTILINE)
+    assert {name for name, _, _ in lines} == {name for name in shipped.shipped() if name.startswith("algorithms/")}
+    for name, at, cells in lines:
+        key, _, value = at.strip(" `").partition(": ")
+        totals = {
+            point.routing: next(row.predicted for row in predict(point).rows if row.metric == "rate.total")
+            for point in load(shipped.find(name)).points
+            if not key or str(point.at[key]) == value
+        }
+        cheapest = min(totals, key=lambda routing: totals[routing] or 0.0)
+        found = dict(zip(algorithms, (cell.strip() for cell in cells.split("|")), strict=True))
+        shown = {routing: f"{total:.4g}" for routing, total in totals.items()}
+        assert found == dict.fromkeys(algorithms, "") | shown | {cheapest: f"**{shown[cheapest]}**"}, (name, at)
 
 
 PIECES = {
@@ -117,7 +145,7 @@ def test_every_dependency_is_pinned_and_no_address_stands_in_the_pins() -> None:
 
 
 def test_shipped_scenarios_open_with_what_they_reproduce() -> None:
-    for file in (ROOT / "scenarios").glob("*/*.yaml"):
+    for file in (ROOT / "scenarios").glob("*20*/*.yaml"):  # the folders of papers
         comment = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
         text = " ".join(line.removeprefix("#").strip() for line in comment)
         assert comment[0].startswith(("# Mühl et al. 2009, ", "# Bouloukakis et al. 2017, ")), file

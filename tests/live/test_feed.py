@@ -27,9 +27,10 @@ def test_look_takes_what_it_shows_from_the_metrics() -> None:
     look = BrokerCounters.of([
         ("brokerbed_routing_entries", {"broker": "a", "scope": "local"}, 3.0),
         ("brokerbed_routing_entries", {"broker": "a", "scope": "remote"}, 5.0),
+        ("brokerbed_routing_entries", {"broker": "a", "scope": "advertisement"}, 6.0),
         ("brokerbed_session_queue_messages", {"broker": "a"}, 7.0),
         ("brokerbed_connections", {"broker": "a"}, 2.0),
         ("brokerbed_link_messages_total", {"broker": "a", "peer": "root", "kind": "subscribe"}, 11.0),
         ("brokerbed_messages_under_way", {"broker": "a"}, 13.0),
     ])  # fmt: skip
-    assert look == BrokerCounters(3.0, 5.0, 7.0, 2.0, {("root", "subscribe"): 11.0})
+    assert look == BrokerCounters(3.0, 5.0, 7.0, 2.0, 6.0, {("root", "subscribe"): 11.0})

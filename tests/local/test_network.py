@@ -362,7 +362,7 @@ def test_call_from_the_networks_own_event_loop_is_refused(network: BrokerNetwork
 
 SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({}, "give either the parent of every broker, like {'root': None, 'a': 'root'}, or a topology"),
-    ({"parents": {"a": "b", "b": None}, "routing": "fast"}, "routing: must be flooding, simple or identity, not fast"),
+    ({"parents": {"a": "b", "b": None}, "routing": "fast"}, "routing: must be flooding, simple, identity, covering, merging, peer, advertisement or peer-advertisement, not fast"),
     ({"parents": {"a": None, "b": "c"}}, "topology.parents.b: the parent c is no broker of this tree"),
     ({"topology": {"tree": "star", "broker": 5}}, "topology.broker: unknown key; did you mean brokers?"),
     ({"parents": {"a": None}, "faults": []}, "there is no setting faults; there are routing, durability, refresh, limits, links, service"),

@@ -4,27 +4,30 @@ and those who subscribed have got what is retained above them.
 The number of changes that may be under way is made as small as 1, so that most of them wait.
 """
 
-from collections import Counter
 from unittest.mock import patch
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from brokerbed.topics import ADVERTISE, matches
+from tests import routing_oracle as oracle
 from tests.core_client import FOREVER_S, Client
 from tests.core_network import Network
-from tests.peer_routing import PEER
 
-pytestmark = pytest.mark.usefixtures("peer_routing")
-
-RETAINED = {"a": b"a", "b": b"b", "c/#": b"c"}  # by filter: what is retained for it
+TOPICS = ("a", "b", "c", "c/1", "c/2")  # each has a retained message, which is the topic
+FILTERS = ("a", "b", "c/1", "c/2", "c/d", "c/+", "c/#", "#")
 LIMIT = "brokerbed.broker.core.announcements.UNACKNOWLEDGED_MAX"
 REFRESH_S = 5.0
 HELD_REFRESHES_MAX = 2  # after three the parent drops what was not repeated
 NAMES = ("c0", "c1")
-ROUTINGS = ("identity", "simple", PEER.name)
-TOGGLES = st.tuples(st.sampled_from(NAMES), st.sampled_from(sorted(RETAINED)))
+ROUTINGS = [routing for routing in oracle.ALL if routing != "flooding"]
+BOTH_WAYS = ("peer", "advertisement", "peer-advertisement")
+TOGGLES = st.tuples(st.sampled_from(NAMES), st.sampled_from([*FILTERS, *(ADVERTISE + it for it in FILTERS)]))
 STEPS = TOGGLES | st.sampled_from(("hold", "release", "cut", "refresh"))
+
+
+def retained_for(topic_filter: str) -> set[bytes]:
+    return {topic.encode() for topic in TOPICS if matches(topic_filter, topic)}
 
 
 class Story:
@@ -33,7 +36,7 @@ class Story:
 
     def __init__(self, routing: str, is_durable: bool) -> None:
         self.routing = routing
-        self.at = {"c0": "leaf", "c1": "root" if routing == PEER.name else "leaf"}
+        self.at = {"c0": "leaf", "c1": "root" if routing in BOTH_WAYS else "leaf"}
         self.network = Network(
             {"root": None, "leaf": "root"}, is_durable, routing=routing, refresh_s=REFRESH_S, keep_alive_max_s=0
         )
@@ -45,7 +48,7 @@ class Story:
         self.come("leaf")
         publisher = self.network.client("root", "p")
         publisher.connect(keep_alive=0)
-        for topic in ("a", "b", "c"):
+        for topic in TOPICS:
             publisher.publish(topic, topic.encode(), retain=True)
 
     def come(self, node: str) -> None:
@@ -80,11 +83,11 @@ class Story:
     def toggle(self, name: str, topic_filter: str) -> None:
         if topic_filter in self.wanted[name]:
             self.clients[name].send_unsubscribe(topic_filter)
-            self.missing[name] -= {RETAINED[topic_filter]}
         else:
             self.clients[name].subscribe(topic_filter)
-            self.missing[name] |= {RETAINED[topic_filter]}
+            self.missing[name] |= retained_for(topic_filter)
         self.wanted[name] ^= {topic_filter}
+        self.missing[name] &= set().union(*map(retained_for, self.wanted[name]))
 
     def release(self) -> None:
         if self.held_refreshes is not None:
@@ -98,11 +101,16 @@ class Story:
     def check(self) -> None:
         self.release()
         self.collect()
+        interest: dict[str, list[str]] = {"root": [], "leaf": []}
+        advertised: dict[str, list[str]] = {"root": [], "leaf": []}
+        for name, filters in self.wanted.items():
+            for topic_filter in filters:
+                table = advertised if topic_filter.startswith(ADVERTISE) else interest
+                table[self.at[name]].append(topic_filter.removeprefix(ADVERTISE))
+        right = oracle.tables(self.routing, self.network.parents, interest, advertised)
         for node, neighbour in (("root", "leaf"), ("leaf", "root")):
-            wanted = Counter(it for name in NAMES if self.at[name] == neighbour for it in self.wanted[name])
-            if self.routing != "simple":
-                wanted = Counter(set(wanted))
-            assert Counter(self.network.entries(node).get(neighbour, [])) == wanted
+            assert self.network.entries(node).get(neighbour, []) == right.entries[node, neighbour]
+            assert self.network.advertised(node).get(neighbour, []) == right.advertised[node, neighbour]
             (session,) = self.network.nodes[node].broker.overlay.links()
             assert session.link is not None
             assert session.link.announced.open == 0

@@ -1,49 +1,37 @@
 """The overlay on random trees under random operations, against the definitions; with and without faults.
 
-After everything has arrived: a broker has an entry for a child and a filter if and only if somebody subscribes to the
-filter in the child's subtree (simple: one per subscription; peer: for every neighbour, with its side of the link); every publication reached exactly the subscribers it should,
-once; and every link carried what an independent count by definition says.
+After everything has arrived: every broker knows of its neighbours exactly what the definition of the routing algorithm
+says (tests/routing_oracle.py); every publication reached exactly the subscribers it should, once; and every link carried
+what an independent count by definition says.
 """
 
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokerbed.broker.core import handle_subscribe
 from brokerbed.broker.core.announcements import Announced
 from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.core.overlay import Overlay
 from brokerbed.broker.core.subscriptions import Subscription
 from brokerbed.broker.values import Entry
+from brokerbed.topics import ADVERTISE, matches
+from tests import routing_oracle as oracle
 from tests.core_client import FOREVER_S, NS_PER_S, Client
 from tests.core_network import Network
-from tests.peer_routing import PEER
-
-pytestmark = pytest.mark.usefixtures("peer_routing")
 
 TOPICS = ("a", "a/b", "c/d")
-FILTERS = ("a", "a/b", "c/d", "a/#", "+/b", "#")
+FILTERS = ("a", "a/b", "a/c", "a/d", "c/d", "a/+", "a/#", "+/b", "#")
 REFRESH_S = 30.0
-ROUTINGS = ("identity", "simple", "flooding", PEER.name)
-MATCHES = {
-    "a": {"a", "a/#", "#"}, "a/b": {"a/b", "a/#", "+/b", "#"}, "c/d": {"c/d", "#"},
-}  # fmt: skip
+ROUTINGS = oracle.ALL
+MATCHES = {topic: {it for it in FILTERS if matches(it, topic)} for topic in TOPICS}
 
 
 @st.composite
 def shapes(draw: st.DrawFn) -> dict[str, str | None]:
     size = draw(st.integers(1, 7))
     return {f"n{i}": f"n{draw(st.integers(0, i - 1))}" if i else None for i in range(size)}
-
-
-def subtree(parents: dict[str, str | None], root: str) -> set[str]:
-    found = {root}
-    while True:
-        more = {name for name, parent in parents.items() if parent in found} - found
-        if not more:
-            return found
-        found |= more
 
 
 class Story:
@@ -56,19 +44,15 @@ class Story:
         self.clients: dict[str, Client] = {}
         self.at = {f"{node}-{number}": node for node in parents for number in (0, 1)}
         self.filters: dict[str, set[str]] = {name: set() for name in self.at}
+        self.advertised: dict[str, set[str]] = {name: set() for name in self.at}
         self.expected: dict[str, Counter[bytes]] = {name: Counter() for name in self.at}
         self.got: dict[str, Counter[bytes]] = {name: Counter() for name in self.at}
         self.notifications: Counter[str] = Counter()
+        self.unadvertised: Counter[str] = Counter()
         self.published = 0
         for name, node in self.at.items():
             self.clients[name] = self.network.client(node, name)
             self.clients[name].connect(expiry_s=FOREVER_S)
-
-    def subscribers(self, nodes: set[str], topic_filter: str) -> int:
-        return sum(topic_filter in self.filters[name] for name, node in self.at.items() if node in nodes)
-
-    def wants(self, nodes: set[str], topic: str) -> bool:
-        return any(self.filters[name] & MATCHES[topic] for name, node in self.at.items() if node in nodes)
 
     def toggle(self, name: str, topic_filter: str) -> None:
         self.collect()
@@ -80,6 +64,14 @@ class Story:
             client.subscribe(topic_filter)
             self.filters[name].add(topic_filter)
 
+    def toggle_advertisement(self, name: str, topic_filter: str) -> None:
+        self.collect()
+        if topic_filter in self.advertised[name]:
+            self.clients[name].send_unsubscribe(ADVERTISE + topic_filter)
+        else:
+            self.clients[name].subscribe(ADVERTISE + topic_filter)
+        self.advertised[name] ^= {topic_filter}
+
     def publish(self, name: str, topic: str, qos: int) -> None:
         self.published += 1
         payload = b"%d" % self.published
@@ -87,26 +79,20 @@ class Story:
         for other in self.at:
             if self.filters[other] & MATCHES[topic]:
                 self.expected[other][payload] += 1
-        self.count(self.at[name], topic)
+        is_advertised = any(matches(topic_filter, topic) for topic_filter in self.advertised[name])
+        entries = self.tables().entries
+        crossed = oracle.crossings(self.routing, self.parents, entries, self.at[name], topic, is_advertised)
+        is_marked = self.routing in oracle.ADVERTISING and not is_advertised
+        (self.unadvertised if is_marked else self.notifications).update(crossed)
 
-    def count(self, origin: str, topic: str) -> None:
-        """By definition: up every link to the root, down every link below which somebody wants it, never back.
+    def tables(self) -> oracle.Tables:
+        def of_nodes(filters: dict[str, set[str]]) -> dict[str, list[str]]:
+            found: dict[str, list[str]] = {node: [] for node in self.parents}
+            for name, node in self.at.items():
+                found[node] += sorted(filters[name])
+            return found
 
-        Peer: over every link on whose other side somebody wants it.
-        """
-        for child, parent in self.parents.items():
-            below = subtree(self.parents, child)
-            if parent is None:
-                continue
-            if self.routing == PEER.name:
-                ends, other_side = (child, parent), self.parents.keys() - below
-                if origin not in below:
-                    ends, other_side = (parent, child), below
-                self.notifications[">".join(ends)] += self.wants(other_side, topic)
-            elif origin in below:
-                self.notifications[f"{child}>{parent}"] += 1
-            elif self.routing == "flooding" or self.wants(below, topic):
-                self.notifications[f"{parent}>{child}"] += 1
+        return oracle.tables(self.routing, self.parents, of_nodes(self.filters), of_nodes(self.advertised))
 
     def collect(self) -> None:
         for name, client in self.clients.items():
@@ -114,24 +100,18 @@ class Story:
                 self.got[name].update(client.payloads())
 
     def check_tables(self) -> None:
-        expected: dict[str, dict[str, list[str]]] = {node: {} for node in self.parents}
-        for child, parent in self.parents.items():
-            if parent is not None and self.routing != "flooding":
-                below = subtree(self.parents, child)
-                expected[parent][child] = self.entries_for(below)
-                if self.routing == PEER.name:
-                    expected[child][parent] = self.entries_for(self.parents.keys() - below)
-        for node, entries in expected.items():
-            assert self.network.entries(node) == {peer: them for peer, them in entries.items() if them}, node
+        expected = self.tables()
+        for node in self.parents:
+            known = {peer: entries for (holder, peer), entries in expected.entries.items() if holder == node}
+            assert self.network.entries(node) == {peer: them for peer, them in known.items() if them}, node
+            known = {peer: filters for (holder, peer), filters in expected.advertised.items() if holder == node}
+            assert self.network.advertised(node) == {peer: them for peer, them in known.items() if them}, node
 
-    def entries_for(self, side: set[str]) -> list[str]:
-        counts = {f: self.subscribers(side, f) for f in FILTERS}
-        if self.routing != "simple":
-            counts = {f: min(count, 1) for f, count in counts.items()}
-        return sorted(f for f, count in counts.items() for _ in range(count))
-
-
-NAMES = st.integers(0, 100)
+    def check_deliveries(self) -> None:
+        """All that was published arrived where it should, and crossed the links that it should."""
+        assert self.got == self.expected
+        assert self.network.sent("notification") == dict(+self.notifications)
+        assert self.network.sent("unadvertised") == dict(+self.unadvertised)
 
 
 @settings(max_examples=120)
@@ -143,14 +123,16 @@ def test_tables_deliveries_and_counts_are_as_defined(
     names = sorted(story.at)
     for _ in range(data.draw(st.integers(0, 25))):
         name = data.draw(st.sampled_from(names))
-        if data.draw(st.booleans()):
+        action = data.draw(st.sampled_from(("toggle", "advertise", "publish")))
+        if action == "toggle":
             story.toggle(name, data.draw(st.sampled_from(FILTERS)))
+        elif action == "advertise":
+            story.toggle_advertisement(name, data.draw(st.sampled_from(FILTERS)))
         else:
             story.publish(name, data.draw(st.sampled_from(TOPICS)), data.draw(st.integers(0, 2)))
     story.collect()
     story.check_tables()
-    assert story.got == story.expected
-    assert story.network.sent("notification") == dict(+story.notifications)
+    story.check_deliveries()
     assert story.network.sent("resync") == {}
 
 
@@ -186,7 +168,7 @@ class Faults:
             self.strike("join", child)
 
 
-ACTIONS = st.sampled_from(("toggle", "publish", "publish", "hold", "release", "cut", "join"))
+ACTIONS = st.sampled_from(("toggle", "advertise", "publish", "publish", "hold", "release", "cut", "join"))
 
 
 @settings(max_examples=150)
@@ -200,9 +182,10 @@ def test_after_healing_everything_arrived_exactly_once(
     for _ in range(data.draw(st.integers(5, 30))):
         action = data.draw(ACTIONS)
         name = data.draw(st.sampled_from(sorted(story.at)))
-        if action == "toggle":
+        if action in ("toggle", "advertise"):
             if faults.all_is_well:
-                story.toggle(name, data.draw(st.sampled_from(FILTERS)))
+                toggle = story.toggle if action == "toggle" else story.toggle_advertisement
+                toggle(name, data.draw(st.sampled_from(FILTERS)))
         elif action == "publish":
             story.publish(name, data.draw(st.sampled_from(TOPICS)), qos)
         elif faults.children:
@@ -210,8 +193,7 @@ def test_after_healing_everything_arrived_exactly_once(
     faults.heal()
     story.collect()
     story.check_tables()
-    assert story.got == story.expected
-    assert story.network.sent("notification") == dict(+story.notifications)
+    story.check_deliveries()
 
 
 @settings(max_examples=200)
@@ -227,6 +209,9 @@ def test_after_healing_tables_are_right_though_interest_changed_meanwhile(
         if action in ("toggle", "publish"):
             name = data.draw(st.sampled_from(sorted(story.at)))
             story.toggle(name, data.draw(st.sampled_from(FILTERS)))
+        elif action == "advertise":
+            name = data.draw(st.sampled_from(sorted(story.at)))
+            story.toggle_advertisement(name, data.draw(st.sampled_from(FILTERS)))
         elif faults.children:
             faults.strike(action, data.draw(st.sampled_from(faults.children)))
     faults.heal()
@@ -242,7 +227,8 @@ def test_after_restarts_interest_is_complete_at_every_level(
     story = Story(parents, routing)
     network = story.network
     for _ in range(data.draw(st.integers(1, 10))):
-        story.toggle(data.draw(st.sampled_from(sorted(story.at))), data.draw(st.sampled_from(FILTERS)))
+        toggle = data.draw(st.sampled_from((story.toggle, story.toggle_advertisement)))
+        toggle(data.draw(st.sampled_from(sorted(story.at))), data.draw(st.sampled_from(FILTERS)))
     for node in data.draw(st.lists(st.sampled_from(sorted(parents)), max_size=4)):
         network.restart(node)
         for name in [name for name, at in story.at.items() if at == node]:
@@ -250,6 +236,8 @@ def test_after_restarts_interest_is_complete_at_every_level(
             client.connect(expiry_s=FOREVER_S)
             for topic_filter in sorted(story.filters[name]):
                 client.subscribe(topic_filter)
+            for topic_filter in sorted(story.advertised[name]):
+                client.subscribe(ADVERTISE + topic_filter)
         down = [child for child, parent in parents.items() if parent is not None and child not in network.links]
         for child in data.draw(st.permutations(down)):
             network.join(child)
@@ -259,6 +247,14 @@ def test_after_restarts_interest_is_complete_at_every_level(
         story.publish(min(story.at), topic, 1)
     story.collect()
     assert story.got == story.expected
+
+
+def forget(overlay: Overlay) -> None:
+    """The strategy loses all that it has heard."""
+    overlay.strategy = overlay.algorithm.make(**overlay.algorithm.checked({}))
+    for session in overlay.links():
+        assert session.link is not None
+        overlay.strategy.joined(session.link)
 
 
 def corrupt(data: st.DataObject, broker: Broker, now_ns: int) -> None:
@@ -289,7 +285,7 @@ def corrupt(data: st.DataObject, broker: Broker, now_ns: int) -> None:
                     now_ns,
                 )
     elif action == "forget":
-        overlay.strategy = type(overlay.strategy)()
+        forget(overlay)
     elif action == "count":
         overlay.strategy.heard(None, entry, True)
     elif action == "ignorant" and overlay.parent is not None and overlay.parent.link is not None:
@@ -307,7 +303,8 @@ def test_corrupted_tables_are_right_again_after_three_refreshes(
 ) -> None:
     story = Story(parents, routing, refresh_s=REFRESH_S)
     for _ in range(data.draw(st.integers(0, 12))):
-        story.toggle(data.draw(st.sampled_from(sorted(story.at))), data.draw(st.sampled_from(FILTERS)))
+        toggle = data.draw(st.sampled_from((story.toggle, story.toggle_advertisement)))
+        toggle(data.draw(st.sampled_from(sorted(story.at))), data.draw(st.sampled_from(FILTERS)))
     story.network.wait(data.draw(st.floats(0, 3 * REFRESH_S)))
     for node in data.draw(st.lists(st.sampled_from(sorted(parents)), min_size=1, max_size=6)):
         corrupt(data, story.network.nodes[node].broker, story.network.now_ns)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from brokerbed.analysis.models.hierarchical import Classes
+from brokerbed.analysis.models.contract import Classes
 from brokerbed.scenario import topology
 from brokerbed.scenario.topology import Tree
 

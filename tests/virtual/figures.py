@@ -18,7 +18,9 @@ from brokerbed.scenario import Scenario
 
 DTYPE = np.dtype([(name, {"q": "<i8", "i": "<i4", "B": "u1"}[code]) for name, code in FIELDS])
 BATCHES = 10  # equal parts of the measured time, whose spread tells how sure a mean is
-CONTROL = (Kind.LINK_SUBSCRIBE, Kind.LINK_UNSUBSCRIBE, Kind.LINK_REFRESH)
+CONTROL = (
+    Kind.LINK_SUBSCRIBE, Kind.LINK_UNSUBSCRIBE, Kind.LINK_ADVERTISE, Kind.LINK_UNADVERTISE, Kind.LINK_REFRESH,
+)  # fmt: skip
 
 
 def simulate(scenario: Scenario) -> "Figures":
@@ -50,7 +52,7 @@ class Figures:
         self._edges_ns = np.linspace(self._begin_ns, self._end_ns, BATCHES + 1)
         self._names: dict[tuple[str, int], _Names] = defaultdict(_Names)
         self._counts = {name: np.zeros(BATCHES) for name in ("notifications", "additional", "control")}
-        self._area_ns = {name: np.zeros(BATCHES) for name in ("remote", "local")}
+        self._area_ns = {name: np.zeros(BATCHES) for name in ("remote", "local", "advertisements")}
         self._made: dict[str, list[np.ndarray]] = defaultdict(list)  # when each message was published, by publisher
         self._done: dict[tuple[str, str], list[np.ndarray]] = defaultdict(list)  # by subscriber and publisher
 
@@ -91,6 +93,12 @@ class Figures:
                 left_ns = end_ns - np.clip(found["time_ns"], begin_ns, end_ns)
                 self._area_ns["remote"][batch] += sign * left_ns[is_link].sum()
                 self._area_ns["local"][batch] += sign * left_ns[~is_link].sum()
+        for kind, sign in ((Kind.ADVERTISED, 1), (Kind.UNADVERTISED, -1)):
+            found = rows[rows["kind"] == kind]
+            found = found[known.is_link[found["subject"]]]
+            for batch, (begin_ns, end_ns) in enumerate(pairwise(self._edges_ns)):
+                left_ns = end_ns - np.clip(found["time_ns"], begin_ns, end_ns)
+                self._area_ns["advertisements"][batch] += sign * left_ns.sum()
 
     def _clients(self, rows: np.ndarray, known: _Names) -> None:
         """Publishers number their messages without a gap, so their times are enough."""
@@ -110,6 +118,7 @@ class Figures:
         return {
             "table.remote_entries": self._area_ns["remote"] / NS_PER_S / seconds,
             "table.local_entries": self._area_ns["local"] / NS_PER_S / seconds,
+            "table.advertisements": self._area_ns["advertisements"] / NS_PER_S / seconds,
             "rate.notifications": self._counts["notifications"] / seconds,
             "rate.notifications.additional": self._counts["additional"] / seconds,
             "rate.control": self._counts["control"] / seconds,

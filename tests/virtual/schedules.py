@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.core.announcements import Announcements
 from brokerbed.broker.core.link import Link
 from brokerbed.broker.core.overlay import Overlay
 from brokerbed.broker.values import NS_PER_S, Entry
@@ -21,12 +22,12 @@ from brokerbed.orchestrator.simulator.link_schedule import Quality
 from brokerbed.orchestrator.simulator.loop import Loop
 from brokerbed.orchestrator.simulator.network import Host, Uplink
 from brokerbed.orchestrator.simulator.wire import NO_DELAY
-from brokerbed.topics import matches
-from tests.peer_routing import PEER, registered
+from brokerbed.topics import ADVERTISE, matches
+from tests import routing_oracle as oracle
 
 MS = 1_000_000
 TOPICS = ("a/1", "a/2", "b/1")
-FILTERS = ("a/1", "a/2", "b/1", "a/+", "#")
+FILTERS = ("a/1", "a/2", "b/1", "a/c", "a/+", "a/#", "+/1", "#")
 ACTIVE_MS = 20_000  # in which things happen
 CALM_NS = 120 * NS_PER_S  # for everything to arrive after the last fault
 EVENTS_MAX = 3_000_000
@@ -42,6 +43,7 @@ class Schedule:
     faults: tuple[tuple[int, str, int, int], ...]  # when, what, which broker, link (by its child) or client, how long
     commit_ms: int = 2  # how long storing takes
     delay_ms: int = 0  # of every link
+    advertisements: tuple[tuple[int, int, str], ...] = ()  # when, broker, filter: the publisher there (un)advertises
 
     @staticmethod
     def read(text: str) -> "Schedule":
@@ -79,7 +81,7 @@ def draw(seed: int) -> Schedule:
         faults.append((time_ms(), what, which, random.choice((5, 100, 1000, 5000, 40_000))))
     return Schedule(
         parents=(-1, *(random.randrange(child) for child in range(1, size))),
-        routing=random.choice(("identity", "identity", "simple", "flooding", PEER.name)),
+        routing=random.choice(oracle.ALL),
         subscribers=subscribers,
         toggles=tuple(sorted((time_ms(), broker(), random.choice(FILTERS)) for _ in range(random.randint(0, 20)))),
         publications=tuple(
@@ -89,6 +91,10 @@ def draw(seed: int) -> Schedule:
         faults=tuple(sorted(faults)),
         commit_ms=random.choice((0, 2, 50, 500)),
         delay_ms=random.choice((0, 0, 1, 20)),
+        advertisements=tuple(
+            sorted((time_ms(), random.randrange(min(size, 3)), random.choice(FILTERS))
+                   for _ in range(random.randint(0, 20)))
+        ),
     )  # fmt: skip
 
 
@@ -156,6 +162,8 @@ class Trial:
             return ["it does not come to rest at the beginning"]
         for when, broker, topic_filter in self.schedule.toggles:
             self.loop.at(begin_ns + when * MS, self._toggle, (broker, topic_filter))
+        for when, broker, topic_filter in self.schedule.advertisements:
+            self.loop.at(begin_ns + when * MS, self._advertise, (broker, topic_filter))
         for when, broker, topic, qos in self.schedule.publications:
             self.loop.at(begin_ns + when * MS, self._publish, (broker, topic, qos))
         for when, what, which, lasts in self.schedule.faults:
@@ -170,11 +178,11 @@ class Trial:
 
     def _toggle(self, what: tuple[int, str]) -> None:
         broker, topic_filter = what
-        client = self.togglers[broker]
-        if topic_filter in client.filters:
-            client.unsubscribe(topic_filter)
-        else:
-            client.subscribe(topic_filter, 1)
+        _toggle(self.togglers[broker], topic_filter)
+
+    def _advertise(self, what: tuple[int, str]) -> None:
+        broker, topic_filter = what
+        _toggle(self.publishers[broker], ADVERTISE + topic_filter)
 
     def _publish(self, what: tuple[int, str, int]) -> None:
         broker, topic, qos = what
@@ -234,40 +242,39 @@ class Trial:
                 last[source] = int(number)
 
     def _wrong_tables(self) -> Iterator[str]:
-        for child, parent in enumerate(self.schedule.parents):
-            if parent < 0:
-                continue
-            below = self._subtree(child)
-            above = [broker for broker in range(len(self.schedule.parents)) if broker not in below]
-            yield from self._wrong_entries(parent, child, below)
-            yield from self._wrong_entries(child, parent, above if self.schedule.routing == PEER.name else [])
+        schedule = self.schedule
+        parents = {f"b{child}": f"b{parent}" if parent >= 0 else None for child, parent in enumerate(schedule.parents)}
+        interest = {f"b{broker}": list(client.filters) for broker, client in self.togglers.items()}
+        for broker, topic_filter, _ in schedule.subscribers:
+            interest[f"b{broker}"].append(topic_filter)
+        advertised = {
+            f"b{broker}": [it.removeprefix(ADVERTISE) for it in client.filters]
+            for broker, client in self.publishers.items()
+        }
+        right = oracle.tables(schedule.routing, parents, interest, advertised)
+        for host in self.hosts:
+            for session in host.broker.overlay.links():
+                link = session.link
+                assert link is not None
+                entries = sorted(entry.filter for entry in link.entries)
+                known = sorted(entry.topics for entry in link.advertised if entry.is_advertisement)
+                for has, wanted in (
+                    (entries, right.entries[host.name, link.peer]),
+                    (known, right.advertised[host.name, link.peer]),
+                ):
+                    if has != wanted:
+                        yield f"{host.name} has the entries {has} for {link.peer}, not {wanted}"
 
-    def _wrong_entries(self, broker: int, neighbour: int, side: list[int]) -> Iterator[str]:
-        """`side`: the brokers whose interest the neighbour has to announce."""
-        links = [session.link for session in self.hosts[broker].broker.overlay.links() if session.link is not None]
-        entries = sorted(entry.filter for link in links if link.peer == f"b{neighbour}" for entry in link.entries)
-        wanted = sorted(self._interest(side))
-        if self.schedule.routing == "flooding":
-            wanted = []
-        elif self.schedule.routing != "simple":
-            wanted = sorted(set(wanted))
-        if entries != wanted:
-            yield f"b{broker} has the entries {entries} for b{neighbour}, not {wanted}"
 
-    def _subtree(self, root: int) -> list[int]:
-        below = [root]
-        for child, parent in enumerate(self.schedule.parents):
-            if parent in below:
-                below.append(child)
-        return below
-
-    def _interest(self, brokers: list[int]) -> list[str]:
-        own = [topic_filter for broker, topic_filter, _ in self.schedule.subscribers if broker in brokers]
-        return own + [topic_filter for broker in brokers for topic_filter in self.togglers[broker].filters]
+def _toggle(client: Client, topic_filter: str) -> None:
+    if topic_filter in client.filters:
+        client.unsubscribe(topic_filter)
+    else:
+        client.subscribe(topic_filter, 1)
 
 
 def problems(schedule: Schedule, bug: str | None = None) -> list[str]:
-    with registered(), _planted(bug):
+    with _planted(bug):
         return Trial(schedule, bug == "acknowledges-first").run()
 
 
@@ -277,31 +284,31 @@ BUGS = ("keeps-stale-entries", "acknowledges-first", "loses-unsubscriptions")
 @contextmanager
 def _planted(bug: str | None) -> Iterator[None]:
     """Bugs on purpose, to see that they are found."""
-    announce, withdraw_unwanted = Overlay._announce, Overlay._withdraw_unwanted
+    announce, unwanted = Overlay._announce, Announcements.unwanted
     withdrawn = 0
 
     def lossy(
-        self: Overlay, link: Link, entry: Entry, is_added: bool, kind: str, now_ns: int, is_late: bool = False
+        self: Overlay, link: Link, entry: Entry, is_added: bool, kind: str, now_ns: int, cause: Any = None
     ) -> None:
         nonlocal withdrawn
         if not is_added and kind == "unsubscribe":
             withdrawn += 1
             if withdrawn % 3 == 0:
                 return
-        announce(self, link, entry, is_added, kind, now_ns, is_late)
+        announce(self, link, entry, is_added, kind, now_ns, cause)
 
-    def withdraw_nothing(self: Overlay, link: Link, kind: str, now_ns: int) -> dict[Entry, None]:
-        del kind, now_ns
-        return dict.fromkeys(self.strategy.wanted(link))
+    def nothing(self: Announcements, wanted: dict[Entry, None]) -> list[Entry]:
+        del self, wanted
+        return []
 
     if bug == "keeps-stale-entries":
-        Overlay._withdraw_unwanted = withdraw_nothing  # type: ignore[method-assign]
+        Announcements.unwanted = nothing  # type: ignore[method-assign]
     elif bug == "loses-unsubscriptions":
         Overlay._announce = lossy  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Overlay._announce, Overlay._withdraw_unwanted = announce, withdraw_unwanted  # type: ignore[method-assign]
+        Overlay._announce, Announcements.unwanted = announce, unwanted  # type: ignore[method-assign]
 
 
 # -- shrinking --------------------------------------------------------------------------------------------------------
@@ -320,7 +327,7 @@ def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
 
 
 def _smaller(schedule: Schedule) -> Iterator[Schedule]:
-    for field in ("publications", "toggles", "faults", "subscribers"):
+    for field in ("publications", "toggles", "advertisements", "faults", "subscribers"):
         items = getattr(schedule, field)
         size = len(items) // 2
         while size >= 1:  # halves first, then single ones
@@ -341,7 +348,8 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
 
 def _without(schedule: Schedule, broker: int) -> Schedule | None:
     """Without a broker that nothing happens at; its children move up to its parent."""
-    at = {it[0] for it in schedule.subscribers} | {it[1] for it in (*schedule.toggles, *schedule.publications)}
+    changes = (*schedule.toggles, *schedule.advertisements, *schedule.publications)
+    at = {it[0] for it in schedule.subscribers} | {it[1] for it in changes}
     at |= {which for _, what, which, _ in schedule.faults if what != "disconnect"}
     if broker in at:
         return None
@@ -356,6 +364,7 @@ def _without(schedule: Schedule, broker: int) -> Schedule | None:
         parents=tuple(map(moved, parents)),
         subscribers=tuple((moved(it), topic_filter, qos) for it, topic_filter, qos in schedule.subscribers),
         toggles=tuple((when, moved(it), topic_filter) for when, it, topic_filter in schedule.toggles),
+        advertisements=tuple((when, moved(it), topic_filter) for when, it, topic_filter in schedule.advertisements),
         publications=tuple((when, moved(it), topic, qos) for when, it, topic, qos in schedule.publications),
         faults=tuple(
             (when, what, which if what == "disconnect" else moved(which), lasts)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from brokerbed.orchestrator.simulator.simulation import Simulation
-from brokerbed.scenario import load
+from brokerbed.scenario import ALGORITHMS, load
 from tests.broker.running import COMMAND, until
 
 RUN_S_MAX = 120
@@ -55,6 +55,14 @@ def test_same_seed_same_log_byte_for_byte(tmp_path: Path) -> None:
     logs = [tmp_path / out / "latest" / "log" for out in ("one", "two", "three")]
     assert same(logs[0], logs[1])
     assert not same(logs[0], logs[2])
+
+
+def test_same_seed_same_log_for_each_routing_algorithm(tmp_path: Path) -> None:
+    sweep = f"sweep: {{routing: [{', '.join(ALGORITHMS.built_in)}]}}\n"
+    for hash_seed in ("1", "2"):
+        done = run(tmp_path, SMALL + sweep, "--out", hash_seed, hash_seed=hash_seed)
+        assert done.returncode == 0, done.stderr
+    assert same(tmp_path / "1" / "latest" / "points", tmp_path / "2" / "latest" / "points")
 
 
 def test_memory_of_a_simulation_is_free_when_the_next_one_runs(tmp_path: Path) -> None:

@@ -53,6 +53,16 @@ def test_refresh_is_counted() -> None:
     assert measured["rate.control"] == pytest.approx(predicted["rate.control"], rel=0.03)
 
 
+def test_groups_wide_subscriptions_places_and_sources() -> None:
+    text = SMALL.format(routing="identity", law="exponential", measure=4000)
+    text = text.replace("classes: 20", "classes: {count: 20, groups: 3}").replace(
+        "rate: 30/s", "rate: 20/s, where: [b0, b5, b9]"
+    )
+    text = text.replace("mean_active: 60,", "mean_active: 30, where: leaves, wide: {mean_active: 6},")
+    text = text.replace("[b0, b5, b9]", "[b0, b5, b9], sources: {on: {mean: 2s}, off: {mean: 4s}}")
+    check(Case("groups", text, 0.04, RATES))
+
+
 def test_on_off_centre() -> None:
     """Within three standard errors: c / sqrt(cycles) with c = 2.3 at this load (MODELS.md, part 2)."""
     check(Case("centre", centre(2, 2.0, 1600, 10), 3 * 2.3 / (400 * 10) ** 0.5))

@@ -6,7 +6,17 @@ from itertools import islice, pairwise, takewhile
 import pytest
 
 from brokerbed.broker.values import NS_PER_S
-from brokerbed.clients.workload import Duration, Share, arrivals, churn, on_off, publications, shares_of, stream
+from brokerbed.clients.workload import (
+    Duration,
+    Share,
+    arrivals,
+    churn,
+    on_off,
+    publications,
+    shares_of,
+    sources,
+    stream,
+)
 from brokerbed.scenario import Law
 
 LAWS = [
@@ -97,3 +107,24 @@ def test_shares_of_a_broker() -> None:
     assert shares_of(every, own, 5) == [Share(2.0, (0, 2, 4)), Share(9.0, (3,))]
     assert shares_of(None, own, 5) == [Share(9.0, (3,))]
     assert shares_of(Share(0.0, ()), {}, 5) == []
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.law)
+def test_sources_are_stationary_and_take_turns(law: Law) -> None:
+    """On for a third of the time, at time zero and later; each source changes its state at every switch."""
+    off, is_on_at = Law(mean="20s"), {0: 0, 37: 0}
+    for seed in range(200):
+        on: set[int] = set()
+        at_zero = 0
+        last_ns = 0
+        for switch in takewhile(lambda it: it.time_ns <= 37 * NS_PER_S, sources(law, off, range(5, 15), stream(seed))):
+            assert (switch.class_number in on) != switch.is_on
+            assert switch.time_ns >= last_ns
+            last_ns = switch.time_ns
+            on ^= {switch.class_number}
+            at_zero = len(on) if switch.time_ns == 0 else at_zero
+        assert on <= set(range(5, 15))
+        is_on_at[0] += at_zero
+        is_on_at[37] += len(on)
+    for second, count in is_on_at.items():
+        assert count / 2000 == pytest.approx(1 / 3, abs=4 * (2 / 9 / 2000) ** 0.5), second

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from brokerbed.analysis.models.hierarchical import Classes, Traffic
+from brokerbed.analysis.models.contract import Classes, Traffic
 from brokerbed.analysis.models.registry import MODELS
 from brokerbed.scenario import topology
 from brokerbed.scenario.topology import Tree
@@ -48,7 +48,7 @@ def predict(
 def test_identity_reference_values(width: int, subscriptions: int) -> None:
     traffic = predict("identity", width, subscriptions)
     remote, additional = REFERENCE[width][subscriptions]
-    assert round(total(traffic.remote_entries), 2) == remote
+    assert round(total(traffic.entries_for_child), 2) == remote
     assert round(total(traffic.additional), 2) == additional
     assert total(traffic.control) == pytest.approx(additional * subscriptions / 30_000, rel=5e-4)
     assert total(traffic.up + traffic.down) == pytest.approx(remote + additional, abs=0.011)  # b_n = x_r here
@@ -59,7 +59,7 @@ def test_identity_reference_values(width: int, subscriptions: int) -> None:
 def test_simple_control_is_mean_depth(width: int) -> None:
     traffic = predict("simple", width, 3000)
     assert total(traffic.control) == pytest.approx(3000 * MEAN_DEPTH[width] / 30)
-    assert total(traffic.remote_entries) == pytest.approx(3000 * MEAN_DEPTH[width])
+    assert total(traffic.entries_for_child) == pytest.approx(3000 * MEAN_DEPTH[width])
     same = predict("identity", width, 3000)
     assert np.allclose(traffic.up + traffic.down, same.up + same.down)
     assert np.allclose(traffic.additional, same.additional)
@@ -68,7 +68,7 @@ def test_simple_control_is_mean_depth(width: int) -> None:
 def test_flooding_crosses_every_link_once() -> None:
     traffic = predict("flooding", 8, 3000, refresh_s=1)
     assert np.allclose((traffic.up + traffic.down)[1:], 1000)
-    assert total(traffic.remote_entries) == total(traffic.control) == total(traffic.additional) == 0
+    assert total(traffic.entries_for_child) == total(traffic.control) == total(traffic.additional) == 0
     assert np.allclose(traffic.notifications_in, 1000)
 
 
@@ -126,7 +126,7 @@ def chain() -> tuple[Tree, Classes]:
 
 def test_identity_by_hand_with_a_permanent_subscriber(chain: tuple[Tree, Classes]) -> None:
     traffic = MODELS["identity"].traffic(*chain, None)
-    assert traffic.remote_entries.tolist() == [0, 1, 1]
+    assert traffic.entries_for_child.tolist() == [0, 1, 1]
     assert traffic.control.tolist() == [0, 0, 0]  # b always wants it, so a's churn never toggles
     assert traffic.up.tolist() == [0, 3, 0]
     assert traffic.down.tolist() == [0, 5, 8]
@@ -139,7 +139,7 @@ def test_identity_by_hand_without_it(chain: tuple[Tree, Classes]) -> None:
     tree, classes = chain
     gone = Classes(**{**vars(classes), "permanent": 0 * classes.permanent})
     traffic = MODELS["identity"].traffic(tree, gone, None)
-    assert np.allclose(traffic.remote_entries, [0, 0.5, 0])  # P0(a) = exp(-ln 2) = 1/2
+    assert np.allclose(traffic.entries_for_child, [0, 0.5, 0])  # P0(a) = exp(-ln 2) = 1/2
     assert np.allclose(traffic.control, [0, 2 * np.log(2) / 10 * 0.5, 0])
     assert np.allclose(traffic.down, [0, 2.5, 0])
     assert np.allclose(traffic.additional, [0, 1.5, 0])
@@ -154,6 +154,6 @@ def test_wildcard_interest_pulls_notifications_without_an_entry_of_its_own(chain
     traffic = MODELS["identity"].traffic(
         tree, Classes(**{**vars(classes), "permanent": column, "wanted_anyway": wanted}), None
     )
-    assert np.allclose(traffic.remote_entries, [0, 0.5, 0])
+    assert np.allclose(traffic.entries_for_child, [0, 0.5, 0])
     assert np.allclose(traffic.down, [0, 5, 8])
     assert np.allclose(traffic.additional, [0, 0, 0])

@@ -256,3 +256,24 @@ def test_peers_whose_topics_match_nobody_are_named_with_place_and_remedy(from_te
 def test_subscriber_that_is_reached_by_a_class_or_a_publisher_is_not_warned_of(from_text: FromText, line: str) -> None:
     (point,) = from_text(STAR + f"classes: 3\n{line}\nsubscribers: [{{id: s, broker: b2, topic: 'class/+'}}]\n").points
     assert predict(point).notes == ()
+
+
+def test_queues_with_bursts_have_no_prediction(from_text: FromText) -> None:
+    """Sources that come and go are no Poisson process. Rates stay known, and so do delays of copies with their own stages."""
+    text = """
+topology: {tree: line, brokers: 2}
+service: {broker_in: {mean: 1ms}, link: {mean: 1ms}}
+publications: {rate: 5/s, sources: {on: {mean: 1s}, off: {mean: 3s}}}
+publishers: [{id: p, broker: b1, topic: t, rate: 1/s}]
+subscribers: [{id: s, broker: b0, topic: t}]
+"""
+    for copies, is_known in ((1, False), (2, True)):
+        (scenario,) = from_text(MINIMAL + text + f"copies: {copies}\n").points
+        prediction = predict(scenario)
+        found = {(row.metric, *row.labels.values()): row.predicted for row in prediction.rows}
+        assert (found["delay.end_to_end", "p", "s"] is not None) == is_known
+        assert found["delay.stage", "broker_in", "b0"] is None
+        assert found["rate.notifications",] == pytest.approx(
+            5 / 4 / 2 + copies
+        )  # half of the classes' at b1, which climb
+        assert any("sources that come and go" in note for note in prediction.notes)

@@ -10,7 +10,7 @@ import random
 import numpy as np
 import pytest
 
-from brokerbed.analysis.models.hierarchical import Classes
+from brokerbed.analysis.models.contract import Classes
 from brokerbed.analysis.models.registry import MODELS
 from brokerbed.scenario import topology
 
@@ -67,7 +67,7 @@ def test_models_against_simulation() -> None:
     published = np.array(PUBLICATION_RATE).reshape(-1, 1)
     classes = Classes(np.ones(1), column, active, 0 * column, 0 * column, published)
     identity, simple = MODELS["identity"].traffic(TREE, classes, None), MODELS["simple"].traffic(TREE, classes, None)
-    assert float(identity.remote_entries.sum()) == pytest.approx(measured["remote"], rel=0.02)
+    assert float(identity.entries_for_child.sum()) == pytest.approx(measured["remote"], rel=0.02)
     assert float(identity.control.sum()) == pytest.approx(measured["identity"], rel=0.02)
     assert float(simple.control.sum()) == pytest.approx(measured["simple"], rel=0.02)
     assert float((identity.up + identity.down).sum()) == pytest.approx(measured["notifications"], rel=0.02)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from brokerbed.broker.core.access import AccessError, covers, parse_access, parse_users, password_line
+from brokerbed.broker.core.access import AccessError, parse_access, parse_users, password_line
+from brokerbed.topics import covers
 
 # mosquitto_passwd 2.0.11 -b FILE alice secret
 BY_MOSQUITTO = "alice:$7$101$Ddm9U7tSCKk+MCuF$V+kGpb0xLVUWWJRj9+hNGsdtUlfbKasuUoHok7JOII6O55jp9iK+X2LAXh7gaK+eM4kMymvA+d1c4eh3nTUu/A=="

@@ -8,9 +8,6 @@ from brokerbed.broker.core.link import ENTRY_TOPIC
 from brokerbed.broker.errors import ProtocolError
 from brokerbed.broker.values import Entry
 from tests.core_network import Network
-from tests.peer_routing import PEER
-
-pytestmark = pytest.mark.usefixtures("peer_routing")
 
 
 @pytest.mark.parametrize("kind", ["subscribe", "unsubscribe", "resync"])
@@ -34,7 +31,7 @@ def test_an_announcement_is_read_as_it_was_written(kind: str, entry: Entry) -> N
 def test_anything_else_ends_the_link_and_nothing_more(payload: bytes) -> None:
     with pytest.raises(ProtocolError):
         read_from_parent(payload)
-    network = Network({"root": None, "leaf": "root"}, routing=PEER.name)
+    network = Network({"root": None, "leaf": "root"}, routing="peer")
     parent = network.nodes["leaf"].broker.overlay.parent
     assert parent is not None
     assert parent.connection is not None

@@ -11,9 +11,6 @@ import pytest
 
 from tests.core_client import FOREVER_S, QOS, Client
 from tests.core_network import Crashes, Network
-from tests.peer_routing import PEER
-
-pytestmark = pytest.mark.usefixtures("peer_routing")
 
 CHAIN = {"a": None, "b": "a", "c": "b"}
 ROUNDS_MAX = 60
@@ -191,7 +188,7 @@ def played(crashes: Crashes, routing: str = "identity", is_short: bool = False) 
 MODES = ("before", "after")
 
 
-@pytest.mark.parametrize("routing", ["identity", "simple", "flooding", PEER.name])
+@pytest.mark.parametrize("routing", ["identity", "simple", "flooding", "peer"])
 def test_crash_at_every_commit(routing: str) -> None:
     commits = played(frozenset(), routing).network.commits
     assert commits > 40

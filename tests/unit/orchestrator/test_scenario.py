@@ -86,7 +86,83 @@ def test_even_spread(from_text: FromText) -> None:
     assert churn is not None
     assert churn.arrival_rate_per_s == pytest.approx(0.2)
     assert scenario.publications.rate_per_s(0, 0) == pytest.approx(0.5)
-    assert scenario.publications.class_rate_per_s(1, 3) == pytest.approx(1.5)
+    assert scenario.publications.mean_rate_per_s(range(1, 2)) == pytest.approx(1.5)
+
+
+def test_spread_over_some_brokers(from_text: FromText) -> None:
+    """Three brokers in a line: b2 is the only leaf."""
+    text = "subscriptions: {mean_active: 24, lifetime: {mean: 10s}, where: leaves}\npublications: {rate: 6/s, where: [b0, b1]}\n"
+    (scenario,) = from_text(MINIMAL + TREE + "classes: 4\n" + text).points
+    churn = scenario.subscriptions.of(2, 3)
+    assert churn is not None
+    assert churn.mean_active == pytest.approx(24 / 4)
+    assert scenario.subscriptions.of(0, 3) is scenario.subscriptions.of(1, 3) is None
+    assert [scenario.publications.rate_per_s(broker, 1) for broker in range(3)] == pytest.approx([0.75, 0.75, 0])
+
+
+def test_rates_of_single_brokers_replace_the_spread_also_elsewhere(from_text: FromText) -> None:
+    text = "publications: {rate: 6/s, where: [b0], at: [{broker: b2, class: 1, rate: 5/s}, {broker: b0, class: 0, rate: 2/s}]}"
+    (scenario,) = from_text(MINIMAL + TREE + "classes: 3\n" + text).points
+    assert scenario.publications.mean_rate_per_s(range(3)) == pytest.approx(2 + 2 + 2 + 5)
+    assert scenario.publications.mean_rate_per_s(range(1, 2)) == pytest.approx(2 + 5)
+
+
+def test_groups_and_wide_subscriptions(from_text: FromText) -> None:
+    text = "classes: {count: 8, groups: 3}\nsubscriptions: {lifetime: {mean: 10s}, where: [b1, b2], wide: {mean_active: 12}}\n"
+    (scenario,) = from_text(MINIMAL + TREE + text).points
+    assert [scenario.class_topic(number) for number in (0, 1, 5)] == [
+        "group/0000/0000",
+        "group/0001/0001",
+        "group/0002/0005",
+    ]
+    assert scenario.subscriptions.wide is not None
+    assert scenario.subscriptions.wide.mean_active == pytest.approx(12 / (2 * 3))
+    expected = {"group/0001/+": [1, 4, 7], "group/0002/+": [2, 5], "group/0001/#": [1, 4, 7], "+/0001/+": [1, 4, 7],
+                "group/0001/0004": [4], "group/0002/0004": [], "group/+/0004": [4], "#": list(range(8)),
+                "group/+/+": list(range(8)), "group/+": [], "group/1/+": [], "group/0003/+": [], "class/0001": []}  # fmt: skip
+    assert {topic: list(scenario.classes_matching(topic)) for topic in expected} == expected
+    above = {
+        topic: scenario.group_above(topic)
+        for topic in ("group/0001/0004", "group/0001/x", "group/0001/+", "t", "group/0009/x")
+    }
+    assert above == {"group/0001/0004": 1, "group/0001/x": 1, "group/0001/+": None, "t": None, "group/0009/x": None}
+
+
+def test_sources_publish_while_they_are_on(from_text: FromText) -> None:
+    text = "publications: {rate: 6/s, sources: {on: {mean: 10s}, off: {mean: 30s, law: uniform}}}\n"
+    (scenario,) = from_text(MINIMAL + TREE + text).points
+    assert scenario.publications.rate_per_s(1, 0) == pytest.approx(2)
+    assert scenario.publications.mean_rate_per_s(range(1)) == pytest.approx(6 / 4)
+
+
+def test_routing_with_and_without_parameters(from_text: FromText) -> None:
+    forms = {"identity": {}, "merging": {"threshold": 3}, "{algorithm: merging, threshold: 5}": {"threshold": 5},
+             "{algorithm: merging}": {"threshold": 3}, "{algorithm: peer}": {}}  # fmt: skip
+    for form, parameters in forms.items():
+        (scenario,) = from_text(MINIMAL + TREE + f"routing: {form}\n").points
+        assert scenario.routing in form
+        assert scenario.routing_parameters == parameters
+
+
+def test_sweep_over_routing_and_what_goes_with_it(from_text: FromText) -> None:
+    text = """
+routing: {algorithm: merging}
+classes: {count: 6}
+publications: {rate: 1/s}
+subscriptions: {mean_active: 1, lifetime: {mean: 1s}}
+sweep:
+  - {routing: peer}
+  - {routing: {algorithm: merging, threshold: 7}, classes: 9}
+  - {routing.threshold: 4, classes.groups: 3, subscriptions.wide.mean_active: 2, subscriptions.where: [b1]}
+  - {publications.sources: {on: {mean: 1s}, off: {mean: 1s}}, publications.where: leaves}
+"""
+    peer, seven, four, sources = from_text(MINIMAL + TREE + text).points
+    assert (peer.routing, peer.routing_parameters, peer.classes, peer.groups) == ("peer", {}, 6, None)
+    assert (seven.routing_parameters, seven.classes) == ({"threshold": 7}, 9)
+    assert (four.routing_parameters, four.groups, four.subscriptions.places) == ({"threshold": 4}, 3, frozenset({1}))
+    assert four.subscriptions.wide is not None
+    assert sources.publications.sources is not None
+    assert sources.publications.places == frozenset({2})
 
 
 def test_copies_have_ids_and_topics_of_their_own(from_text: FromText) -> None:

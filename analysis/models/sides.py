@@ -1,0 +1,148 @@
+"""The two sides of every link: what is wanted, published and advertised there, per column of the workload.
+
+The routing models are formulas in these quantities. The side below a link is the subtree of its child; the side above
+is the rest of the tree. Both are sums over brokers of rates and of logarithms of probabilities, by independence.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from brokerbed.analysis.models.contract import Classes, Traffic
+from brokerbed.scenario.topology import Floats, Tree
+
+_PARTS = 11  # arrays that are summed over brokers
+
+
+@dataclass(frozen=True)
+class Side:
+    """Sums over the brokers of one side, for every link (its child's row) and column."""
+
+    arrival_rate: Floats
+    interest: Floats  # -ln P(no subscription to exactly this filter that comes and goes)
+    permanent: Floats
+    covering: Floats  # subscriptions that never end and strictly cover this filter
+    wide_arrival_rate: Floats
+    wide_interest: Floats  # ... to `prefix/+` above this filter
+    published: Floats  # W
+    local_entries: Floats
+    always_advertised: Floats
+    source_rate: Floats
+    source_log_odds: Floats
+
+    @cached_property
+    def absent(self) -> Floats:
+        """P: nobody subscribes to exactly this filter (Mühl et al. 2009, eq. 3)."""
+        return np.where(self.permanent > 0, 0.0, np.exp(-self.interest))
+
+    @cached_property
+    def present(self) -> Floats:
+        """1 - P, exactly also where it is small."""
+        return np.where(self.permanent > 0, 1.0, -np.expm1(-self.interest))
+
+    @cached_property
+    def appearing(self) -> Floats:
+        """c: how often interest in exactly this filter appears, and as often it disappears (half of eq. 9)."""
+        return self.arrival_rate * self.absent
+
+    @cached_property
+    def uncovered(self) -> Floats:
+        """1 where no subscription that never ends covers this filter, else 0."""
+        return np.where(self.covering > 0, 0.0, 1.0)
+
+    @cached_property
+    def wide_absent(self) -> Floats:
+        """The probability that no subscription to `prefix/+` that comes and goes covers this filter."""
+        return np.exp(-self.wide_interest)
+
+    @cached_property
+    def wide_appearing(self) -> Floats:
+        return self.wide_arrival_rate * self.wide_absent
+
+    @cached_property
+    def unreached(self) -> Floats:
+        """The probability that no subscription matches this topic."""
+        is_certain = self.permanent + self.covering > 0
+        return np.where(is_certain, 0.0, np.exp(-self.interest - self.wide_interest))
+
+    @cached_property
+    def reached(self) -> Floats:
+        is_certain = self.permanent + self.covering > 0
+        return np.where(is_certain, 1.0, -np.expm1(-self.interest - self.wide_interest))
+
+    @cached_property
+    def silent(self) -> Floats:
+        """Q: nobody advertises a topic that this filter matches."""
+        return np.where(self.always_advertised > 0, 0.0, np.exp(-self.source_log_odds))
+
+    @cached_property
+    def advertised(self) -> Floats:
+        return np.where(self.always_advertised > 0, 1.0, -np.expm1(-self.source_log_odds))
+
+    @cached_property
+    def advertising(self) -> Floats:
+        """a: how often the first such advertisement appears, and as often the last one disappears."""
+        return self.source_rate * self.silent
+
+
+class Sides:
+    """Both sides of all links of a tree, and the sums over columns."""
+
+    def __init__(self, tree: Tree, classes: Classes) -> None:
+        wide, advertisers = classes.wide_interest, classes.all_advertisers
+        self._tree = tree
+        self._multiplicity = classes.multiplicity
+        self._published = classes.publication_rate
+        self._locals = classes.mean_active + classes.permanent
+        self.is_topic = advertisers.is_topic.astype(float)
+        parts = (
+            classes.arrival_rate, classes.mean_active, classes.permanent, classes.wanted_anyway, wide.arrival_rate,
+            wide.mean_active, classes.publication_rate, self._locals, advertisers.always, advertisers.appearing_rate,
+            advertisers.log_odds,
+        )  # fmt: skip
+        assert len(parts) == _PARTS
+        stacked = np.hstack(parts)
+        self.below = Side(*np.split(tree.subtree_sums(stacked), _PARTS, axis=1))
+        self.above = Side(*np.split(tree.outside_sums(stacked), _PARTS, axis=1))
+
+    def per_link(self, values: Floats) -> Floats:
+        """The sum over columns for each link; the root has no link."""
+        sums: Floats = values @ self._multiplicity
+        sums[0] = 0.0
+        return sums
+
+    def traffic(
+        self, *, up: Floats, down: Floats, entries_up: Floats, control_up: Floats, additional: Floats | None = None,
+        unwanted: Floats | None = None, entries_down: Floats | None = None, control_down: Floats | None = None,
+        advertisements_up: Floats | None = None, advertisements_down: Floats | None = None,
+        refresh_s: float | None = None,
+    ) -> Traffic:  # fmt: skip
+        """Totals per link. `_up` is what the child announces to its parent, and what the parent then stores; all that
+        is stored is announced again at every refresh."""
+
+        def total(values: Floats | None) -> Floats:
+            return np.zeros(len(self._tree)) if values is None else self.per_link(values)
+
+        for_child, for_parent = total(entries_up), total(entries_down)
+        of_child, of_parent = total(advertisements_up), total(advertisements_down)
+        sent_up, sent_down = total(control_up), total(control_down)
+        if refresh_s is not None:
+            sent_up = sent_up + (for_child + of_child) / refresh_s
+            sent_down = sent_down + (for_parent + of_parent) / refresh_s
+        upwards, downwards = total(up), total(down)
+        own = self._published @ self._multiplicity
+        return Traffic(
+            entries_for_child=for_child,
+            entries_for_parent=for_parent,
+            advertisements_of_child=of_child,
+            advertisements_of_parent=of_parent,
+            local_entries=self._locals @ self._multiplicity,
+            notifications_in=own + self._tree.children_sums(upwards) + downwards,
+            up=upwards,
+            down=downwards,
+            additional=total(additional),
+            unwanted=total(unwanted),
+            control_up=sent_up,
+            control_down=sent_down,
+        )
