@@ -71,7 +71,7 @@ coverage-campaign: setup ## show how often 95% intervals contain the true value,
 verdict-campaign: setup ## run and compare the shipped scenarios of the papers (half an hour)
 	$(BIN)/python -m tests.analysis.campaign
 
-algorithms-campaign: setup ## run and compare all routing algorithms on three simulated trees (an hour)
+algorithms-campaign: setup ## run and compare all routing algorithms on three simulated trees (hours)
 	$(BIN)/python -m tests.analysis.algorithms
 
 theory-campaign: setup ## compare simulations of the papers' settings with their predictions (hours)

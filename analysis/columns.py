@@ -65,7 +65,6 @@ class _Builder:
         self._units: list[_Unit] = []
         self._by_prefix: dict[str, _Unit] = {}  # of groups of filters, by what their filters have in common
         self._topics = dict.fromkeys(peer.topic for peer in (*scenario.publishers, *scenario.subscribers))
-        self._sources = SourceCounts(scenario)
 
     # -- which columns there are --------------------------------------------------------------------------------
 
@@ -213,10 +212,10 @@ class _Builder:
         return rate * publications.share_on
 
     def _advertisers(self, columns: Sequence[_Column]) -> Advertisers:
-        counts = self._zeros(columns)
-        always = self._zeros(columns)
+        counts, always = self._zeros(columns), self._zeros(columns)
+        found = SourceCounts(self._scenario)
         for place, column in enumerate(columns):
-            counts[:, place], always[:, place] = self._sources.of(column.filter)
+            counts[:, place], always[:, place] = found.of(column.filter)
         sources = self._scenario.publications.sources
         is_topic = np.array([not is_wildcard(column.filter) for column in columns])
         if sources is None:

@@ -102,9 +102,9 @@ class Sides:
             advertisers.log_odds,
         )  # fmt: skip
         assert len(parts) == _PARTS
-        stacked = np.hstack(parts)
-        self.below = Side(*np.split(tree.subtree_sums(stacked), _PARTS, axis=1))
-        self.above = Side(*np.split(tree.outside_sums(stacked), _PARTS, axis=1))
+        below, above = tree.sums_inside_and_outside(np.hstack(parts))
+        self.below = Side(*np.split(below, _PARTS, axis=1))
+        self.above = Side(*np.split(above, _PARTS, axis=1))
 
     def per_link(self, values: Floats) -> Floats:
         """The sum over columns for each link; the root has no link."""

@@ -195,8 +195,13 @@ def note(session: Session, subscription: Subscription) -> None:
         session.publisher.wildcards[topics] = None
 
 
-def remove(broker: "Broker", session: Session, entry: Entry, is_resync: bool, now_ns: int) -> bool:
-    """An advertisement or an answer was withdrawn; returns False if there was none."""
+def remove(
+    broker: "Broker", session: Session, entry: Entry, is_resync: bool, now_ns: int, is_stale: bool = False
+) -> bool:
+    """An advertisement or an answer was withdrawn; returns False if there was none.
+
+    `is_stale`: the neighbour did not withdraw it, so the neighbour drops none of our entries by itself.
+    """
     link, publisher = session.link, session.publisher
     if link is not None:
         if link.advertised.pop(entry, None) is None:
@@ -204,7 +209,8 @@ def remove(broker: "Broker", session: Session, entry: Entry, is_resync: bool, no
         persist.forget_entry(broker, session, entry)
         if link.advertised_index is not None and entry.is_advertisement:
             link.advertised_index.discard(entry.topics)
-            _withdrawn_by_neighbour(link, entry)
+            if not is_stale:
+                _withdrawn_by_neighbour(link, entry)
     else:
         subscription = None if publisher is None else publisher.filters.pop(entry.topics, None)
         if publisher is None or subscription is None:

@@ -32,6 +32,7 @@ from brokerbed.broker.core.run import OBJECT, TAGGED
 from brokerbed.broker.core.session import Session
 from brokerbed.broker.errors import MalformedPacketError, MqttError, ProtocolError
 from brokerbed.broker.mqtt import frames
+from brokerbed.broker.routing.strategy import Advertising
 from brokerbed.broker.values import NS_PER_S, Message, properties_of
 from brokerbed.log.record import Kind, Reason
 from brokerbed.topics import topic_problem
@@ -98,9 +99,10 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
         if not connection.is_local:
             raise MqttError("links from other machines need a link secret", 0x87)
         _authenticate(broker, packet)
-        gets_everything = not broker.overlay.algorithm.stores_entries
+        algorithm = broker.overlay.algorithm
+        gets_everything = not algorithm.stores_entries or algorithm.advertising is Advertising.EVERYWHERE
         if gets_everything and not may_subscribe(config.access, packet.username, packet.client_id, "#"):
-            raise MqttError("under flooding a link gets everything, which this user must not read", 0x87)
+            raise MqttError("under this algorithm a link may get everything, which this user must not read", 0x87)
         _accept(broker, connection, packet, False, now_ns)
     elif packet.authentication_method != link_proof.METHOD:
         raise MqttError("a link must prove that it knows the link secret", 0x87)

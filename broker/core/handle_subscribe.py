@@ -162,7 +162,8 @@ def drop_stale(broker: "Broker", session: Session, before_ns: int, now_ns: int) 
     for entry in _older(session.link.entries, before_ns):
         remove_entry(broker, session, entry, False, now_ns)
     for entry in _older(session.link.advertised, before_ns):
-        advertisements.remove(broker, session, entry, False, now_ns)
+        advertisements.remove(broker, session, entry, False, now_ns, is_stale=True)
+        broker.overlay.withdraw_unwanted(session.link, now_ns)
 
 
 def _older(table: dict[Entry, int], before_ns: int) -> list[Entry]:

@@ -194,12 +194,15 @@ class Overlay:
         self.rebuild_strategy()
         for session in self.links():
             assert session.link is not None
-            wanted = dict.fromkeys(self.strategy.wanted(session.link))
-            for entry in wanted:
+            for entry in dict.fromkeys(self.strategy.wanted(session.link)):
                 self._announce(session.link, entry, True, REFRESH, now_ns)
-            for entry in session.link.announced.unwanted(wanted):
-                self._announce(session.link, entry, False, kind_of(entry, False), now_ns)
+            self.withdraw_unwanted(session.link, now_ns)
         broker.at(self._next_refresh_ns, self._refresh, None)
+
+    def withdraw_unwanted(self, link: Link, now_ns: int) -> None:
+        """Withdraw what the neighbour should not have."""
+        for entry in link.announced.unwanted(dict.fromkeys(self.strategy.wanted(link))):
+            self._announce(link, entry, False, kind_of(entry, False), now_ns)
 
     def _watch_stale(self, session: Session, now_ns: int) -> None:
         """Set a timer for the oldest entry if it becomes stale before the next refresh.

@@ -74,17 +74,14 @@ class Tree:
             sums[parents] += np.add.reduceat(sums[level], firsts, axis=0)
         return sums
 
-    def outside_sums(self, values: Floats) -> Floats:
-        """For every broker the sum of `values` over all brokers that are not in its subtree (axis 0 = brokers).
+    def sums_inside_and_outside(self, values: Floats) -> tuple[Floats, Floats]:
+        """For every broker the sums of non-negative `values` over its subtree and over all other brokers.
 
-        Only additions: what is 0 outside of a subtree is exactly 0, which a difference of rounded sums would not be.
+        Where all other brokers have 0 the second sum is exactly 0, which a difference of rounded sums would not be.
         """
-        inside, outside = self.subtree_sums(values), np.zeros(values.shape)
-        for level, firsts, parents in reversed(self._sibling_groups):
-            sizes = np.diff([*firsts, level.stop - level.start])
-            above = outside[parents] + values[parents]
-            outside[level] = np.repeat(above, sizes, axis=0) + _sibling_sums(inside[level], firsts)
-        return outside
+        sums, counts = np.split(self.subtree_sums(np.hstack((values, values != 0))), 2, axis=1)
+        outside = np.where(counts < counts[0], np.maximum(sums[0] - sums, 0.0), 0.0)
+        return sums, outside
 
     def children_sums(self, values: Floats) -> Floats:
         """For every broker the sum of `values` over its children."""
@@ -105,23 +102,6 @@ class Tree:
             else:
                 down.append(int(self.parents[down[-1]]))
         return up + down[-2::-1]
-
-
-def _sibling_sums(values: Floats, firsts: NDArray[np.int64]) -> Floats:
-    """For every row the sum over the other rows of its group; groups begin at `firsts`."""
-    numbers = np.arange(len(values))
-    group = np.searchsorted(firsts, numbers, side="right")
-    sums = np.zeros(values.shape)
-    for order in (numbers, numbers[::-1]):  # those to the left, then those to the right
-        group_of, running = group[order], np.zeros(values.shape)
-        running[1:] = np.where((group_of[1:] == group_of[:-1])[:, None], values[order][:-1], 0.0)
-        step = 1
-        while step < len(values) and (group_of[step:] == group_of[:-step]).any():  # doubling: a scan in log2(n) steps
-            is_same = (group_of[step:] == group_of[:-step])[:, None]
-            running[step:] = running[step:] + np.where(is_same, running[:-step], 0.0)
-            step *= 2
-        sums += running[order]
-    return sums
 
 
 def levels(brokers: int, width: int) -> Tree:

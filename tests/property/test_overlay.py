@@ -10,12 +10,13 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brokerbed.broker.core import handle_subscribe
+from brokerbed.broker.core import advertisements, handle_subscribe
 from brokerbed.broker.core.announcements import Announced
 from brokerbed.broker.core.broker import Broker
 from brokerbed.broker.core.overlay import Overlay
+from brokerbed.broker.core.session import Session
 from brokerbed.broker.core.subscriptions import Subscription
-from brokerbed.broker.values import Entry
+from brokerbed.broker.values import Entry, advertisement, answer
 from brokerbed.topics import ADVERTISE, matches
 from tests import routing_oracle as oracle
 from tests.core_client import FOREVER_S, NS_PER_S, Client
@@ -257,33 +258,40 @@ def forget(overlay: Overlay) -> None:
         overlay.strategy.joined(session.link)
 
 
+def forget_entries(broker: Broker, session: Session, now_ns: int) -> None:
+    assert session.link is not None
+    for known in list(session.link.entries):
+        handle_subscribe.remove_entry(broker, session, known, False, now_ns)
+
+
+def toggle_known_advertisement(broker: Broker, session: Session, topic_filter: str, now_ns: int) -> None:
+    """The broker forgets what a neighbour advertises and has answered, or imagines it."""
+    for entry in (advertisement(topic_filter), answer(topic_filter)):
+        if not advertisements.remove(broker, session, entry, False, now_ns):
+            advertisements.add(broker, session, entry, False, now_ns)
+
+
 def corrupt(data: st.DataObject, broker: Broker, now_ns: int) -> None:
     """Something in the tables becomes wrong: entries of children, what is counted, what the parent is thought to know."""
     links = list(broker.links.values())
-    action = data.draw(st.sampled_from(("add", "remove", "forget", "count", "ignorant", "knowing")))
+    action = data.draw(st.sampled_from(("add", "remove", "advertise", "forget", "count", "ignorant", "knowing")))
     entry = Entry(data.draw(st.sampled_from(FILTERS)), data.draw(st.sampled_from(("", "n1.1", "ghost.1"))))
     overlay = broker.overlay
     neighbours = overlay.links()
     connections = [session.connection for session in neighbours]
     for session in neighbours:
         session.connection = None  # a change of the table that nobody hears of
-    if links and action in ("add", "remove"):
+    if links and action == "add":
         session = data.draw(st.sampled_from(links))
         assert session.link is not None
-        if action == "add":
-            properties = [("overlay-identity", entry.identity)] if entry.identity else []
-            age_ns = data.draw(st.integers(-100, 0)) * NS_PER_S
-            handle_subscribe._add(broker, Subscription(session, entry.filter, 2, True, True, 0), properties, now_ns)
-            session.link.entries[Entry(entry.filter, entry.identity)] += age_ns
-        else:
-            for known in list(session.link.entries):
-                handle_subscribe._remove(
-                    broker,
-                    session,
-                    known.filter,
-                    [("overlay-identity", known.identity)] if known.identity else [],
-                    now_ns,
-                )
+        properties = [("overlay-identity", entry.identity)] if entry.identity else []
+        age_ns = data.draw(st.integers(-100, 0)) * NS_PER_S
+        handle_subscribe._add(broker, Subscription(session, entry.filter, 2, True, True, 0), properties, now_ns)
+        session.link.entries[Entry(entry.filter, entry.identity)] += age_ns
+    elif links and action == "remove":
+        forget_entries(broker, data.draw(st.sampled_from(links)), now_ns)
+    elif action == "advertise" and neighbours and overlay.algorithm.advertises:
+        toggle_known_advertisement(broker, data.draw(st.sampled_from(neighbours)), entry.filter, now_ns)
     elif action == "forget":
         forget(overlay)
     elif action == "count":

@@ -126,18 +126,22 @@ def test_circle_of_100_000_brokers_is_reported_briefly() -> None:
     assert len(str(error.value)) < 200
 
 
-def test_outside_sums_are_sums_over_everything_else() -> None:
+def test_sums_outside_are_sums_over_everything_else() -> None:
     """r has the children a, b, c; a has d and e; d has f. Worked out by hand, with the values 1, 2, 4, ... in tree order."""
     tree = topology.explicit({"r": None, "a": "r", "b": "r", "c": "r", "d": "a", "e": "a", "f": "d"})
     values = np.array([[1.0], [2.0], [4.0], [8.0], [16.0], [32.0], [64.0]])  # r a b c d e f
     below = {"r": 127, "a": 2 + 16 + 32 + 64, "b": 4, "c": 8, "d": 16 + 64, "e": 32, "f": 64}
-    assert tree.outside_sums(values)[:, 0].tolist() == [127 - below[name] for name in tree.names]
+    inside, outside = tree.sums_inside_and_outside(values)
+    assert inside[:, 0].tolist() == [below[name] for name in tree.names]
+    assert outside[:, 0].tolist() == [127 - below[name] for name in tree.names]
 
 
-def test_outside_sums_of_nothing_are_exactly_zero() -> None:
-    """All of the value is in one subtree of a star: a difference of sums would leave a rounding error there."""
-    tree = topology.star(7)
-    values = np.zeros((7, 1))
-    values[3] = 0.1 + 0.2
-    assert tree.outside_sums(values)[3, 0] == 0.0
-    assert tree.outside_sums(values)[4, 0] == 0.1 + 0.2
+def test_sums_outside_of_nothing_are_exactly_zero() -> None:
+    """All of it is in the subtree of a: a difference of rounded sums could leave something."""
+    tree = topology.explicit({"r": None, "a": "r", "b": "a", "c": "a", "d": "a", "e": "r"})
+    values = np.zeros((6, 1))
+    values[[tree.index[name] for name in "bcd"], 0] = 0.1, 0.7, 0.2  # which do not add up to the same in every order
+    _, outside = tree.sums_inside_and_outside(values)
+    assert outside[tree.index["a"], 0] == 0.0
+    assert outside[tree.index["e"], 0] == pytest.approx(1.0)
+    assert outside[tree.index["b"], 0] == pytest.approx(0.9)
