@@ -14,7 +14,7 @@ from typing import NamedTuple
 from brokerbed.topics import matches
 
 LEVELS_MAX = 4
-ALPHABET = ("a", "b", "c", "d", "1", "2", "e")  # one of them, "e", is for all levels that occur in no filter
+ALPHABET = ("a", "b", "c", "d", "t", "1", "2", "e")  # one of them, "e", is for all levels that occur in no filter
 TOPICS = ["/".join(levels) for count in range(1, LEVELS_MAX + 1) for levels in product(ALPHABET, repeat=count)]
 ALL = (
     "flooding", "simple", "identity", "covering", "merging", "peer", "advertisement", "peer-advertisement",

@@ -11,6 +11,7 @@ import pytest
 
 from tests.core_client import FOREVER_S, QOS, Client
 from tests.core_network import Crashes, Network
+from tests.routing_oracle import ALL, tables
 
 CHAIN = {"a": None, "b": "a", "c": "b"}
 ROUNDS_MAX = 60
@@ -120,7 +121,7 @@ class Exchange:
     def __init__(self, crashes: Crashes, routing: str, is_short: bool) -> None:
         self.network = Network(CHAIN, is_durable=True, crashes=crashes, routing=routing)
         self.top = Robust(self.network, "a", "top", ("t/#", 1), ("t/2", 2))
-        self.bottom = Robust(self.network, "c", "bottom", ("t/#", 2))
+        self.bottom = Robust(self.network, "c", "bottom", ("t/#", 2), ("$advertise/t/1", 1))  # and not t/2
         self.away = Robust(self.network, "c", "away", ("t/1", 1))
         self.clients = [self.top, self.bottom, self.away]
         self.is_short = is_short
@@ -173,9 +174,12 @@ class Exchange:
             assert len(at_qos2) == len(set(at_qos2))
             for sent in self.published.values():
                 assert [payload for payload in firsts if payload in sent] == [it for it in sent if it in due]
-        if self.network.nodes["a"].broker.config.routing == "identity":
-            assert self.network.entries("a") == {"b": ["t/#", "t/1"]}
-            assert self.network.entries("b") == {"c": ["t/#", "t/1"]}
+        interest = {"a": ["t/#", "t/2"], "c": ["t/#", "t/1"]}
+        routing = self.network.nodes["a"].broker.config.routing
+        right = tables(routing, self.network.parents, interest, {"c": ["t/1"]})
+        for (holder, neighbour), entries in right.entries.items():
+            assert self.network.entries(holder).get(neighbour, []) == entries
+            assert self.network.advertised(holder).get(neighbour, []) == right.advertised[holder, neighbour]
 
 
 def played(crashes: Crashes, routing: str = "identity", is_short: bool = False) -> Exchange:
@@ -188,7 +192,7 @@ def played(crashes: Crashes, routing: str = "identity", is_short: bool = False) 
 MODES = ("before", "after")
 
 
-@pytest.mark.parametrize("routing", ["identity", "simple", "flooding", "peer"])
+@pytest.mark.parametrize("routing", ALL)
 def test_crash_at_every_commit(routing: str) -> None:
     commits = played(frozenset(), routing).network.commits
     assert commits > 40
