@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-PACKAGES = {"analysis": ("pandas", "pyspark", "scipy"), "docker": ("docker", "packaging")}
+PACKAGES = {"analysis": ("pandas", "pyspark"), "docker": ("docker", "packaging")}
 
 
 class MissingExtraError(RuntimeError):

@@ -21,7 +21,6 @@ must cover all of them: another workload is not predicted.
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import bdtrc, gammaln, xlogy
 
 from brokerbed.analysis.models.contract import Classes, Group, Model, NotPredictedError, Traffic
 from brokerbed.analysis.models.covering import uncovered_control, uncovered_entries
@@ -111,6 +110,8 @@ def _numbers_wanted(absent: Floats, present: Floats, counts: list[int], k: int) 
 
 def _binomial(absent: Floats, present: Floats, count: int, k: int) -> Floats:
     """P(n of `count` equal filters are wanted) for n < k, and P(at least k) in the last place."""
+    from scipy.special import bdtrc, gammaln, xlogy  # other models do without it, and it takes a while to import
+
     n = np.arange(min(count, k - 1) + 1)
     choices = gammaln(count + 1) - gammaln(n + 1) - gammaln(count - n + 1)
     result = np.zeros((len(absent), k + 1))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from brokerbed.broker.core import persist
+from brokerbed.broker.core.rows import SENT
 from brokerbed.broker.runtime.log_file import complete
 from brokerbed.log.reader import read
 from tests.durability.brokers import COMMAND, BrokerProcess
@@ -53,6 +54,11 @@ def open_by_store(folder: Path, name: str) -> set[Fact]:
         if key & KIND == persist.DELIVERY and not row[5]:
             message = rows[persist.MESSAGE | row[1]] if isinstance(row[1], int) else row[1]
             owed.add((receiver(row[0]), message[4], message[5]))
+        elif key & KIND == persist.SENT_RUN:
+            session, run, _, _, start, states = row
+            origin, first = rows[persist.RUN | run][7:9]
+            sent = [index for index, state in enumerate(states, start) if state == SENT]
+            owed |= {(receiver(session), origin, first + index) for index in sent}
     return owed
 
 
