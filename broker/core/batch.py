@@ -147,14 +147,14 @@ def _forward(
         and not (identifiers or session.has_service or session.link is not None)
         and (not session.row_number or stop - start > 1)  # a message alone takes less room as a delivery
     ):
-        count = stop - start
+        count, output = stop - start, None
         if qos:
             room = 0 if session.queue else connection.inflight_max - len(session.inflight)
             if room < count:
                 count = room
-            first_id = session.take_ids(count) if count > 0 else 0
-            sent = SentRun(run, qos, first_id, start, count, publisher)
-            output = _sent(broker, session, connection.form, sent) if first_id else None
+            if count > 0 and (first_id := session.take_ids(count)):
+                sent = SentRun(run, qos, first_id, start, count, publisher)
+                output = _sent(broker, session, connection.form, sent)
         else:
             output = run.slice(connection.form, start, stop)
         if output is not None:

@@ -222,10 +222,9 @@ def save_sent_run(broker: "Broker", session: Session, sent: SentRun) -> None:
 
 
 def acknowledged_in_run(broker: "Broker", session: Session, sent: SentRun, count: int) -> None:
-    """Messages of a run were acknowledged; `count` of them are not in flight any more."""
+    """Messages of a stored run were acknowledged; `count` of them are not in flight any more."""
     row, run = sent.row, sent.run
-    if row is None:
-        return
+    assert row is not None
     assert broker.unsaved is not None
     row.unacknowledged -= count
     if row.unacknowledged:
