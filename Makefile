@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean fault-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign local-campaign docker-campaign
+.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean fault-campaign lifetimes-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign tandem-campaign local-campaign docker-campaign
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -64,6 +64,10 @@ pictures: setup ## renew docs/images, from a run in a real Chromium (a minute an
 fault-campaign: setup ## run 1000 random fault schedules on simulated networks (half a minute)
 	$(BIN)/python -m tests.virtual.campaign
 
+lifetimes-campaign: setup ## run 200 fault schedules with messages that expire on simulated networks, and ten on real brokers
+	$(BIN)/python -m tests.virtual.campaign --lifetimes --schedules 200
+	$(BIN)/python -m tests.local.lifetimes
+
 coverage-campaign: setup ## show how often 95% intervals contain the true value, for drawn series and 400 runs (ten minutes)
 	$(BIN)/python -m tests.unit.analysis.drawn
 	$(BIN)/python -m tests.analysis.coverage
@@ -71,11 +75,20 @@ coverage-campaign: setup ## show how often 95% intervals contain the true value,
 verdict-campaign: setup ## run and compare the shipped scenarios of the papers (half an hour)
 	$(BIN)/python -m tests.analysis.campaign
 
-algorithms-campaign: setup ## run and compare all routing algorithms on three simulated trees (hours)
+algorithms-campaign: setup ## run all routing algorithms on three simulated trees and on running brokers, and compare (hours)
 	$(BIN)/python -m tests.analysis.algorithms
+	$(BIN)/python -m tests.analysis.algorithms --on local
+	$(BIN)/python -m tests.local.wire
+
+workloads-campaign: setup ## run workloads of the papers on simulated trees and on running brokers, and compare (an hour)
+	$(BIN)/python -m tests.analysis.workloads
+	$(BIN)/python -m tests.analysis.workloads --on local
 
 theory-campaign: setup ## compare simulations of the papers' settings with their predictions (hours)
 	$(BIN)/python -m tests.virtual.theory
+
+tandem-campaign: setup ## compare the model of two intermittent peers in series with simulated truths
+	$(BIN)/python -m tests.unit.analysis.tandem_campaign
 
 local-campaign: setup ## compare running brokers with theory, and under faults (over an hour, on a quiet machine)
 	$(BIN)/python -m tests.local.campaign

@@ -68,17 +68,40 @@ def _doubt(name: str, places: list[str]) -> str:
     return DOUBTS[name].format(where=where)
 
 
-def are_poisson(name: str, counts: Mapping[str, Sequence[int]], bins: int) -> list[Assumption]:
-    """Tests by the index of dispersion that counts in bins of equal length are neither bursty nor too even."""
+def are_poisson(
+    name: str, counts: Mapping[str, Sequence[int]], bins: int, weights: Sequence[float] = ()
+) -> list[Assumption]:
+    """Tests by the index of dispersion that counts in bins of equal length are neither bursty nor too even.
+
+    If rates vary, `weights` are proportional to the counts that are expected in the bins.
+    """
     p_values = []
     for at, bin_counts in sorted(counts.items()):
         mean = sum(bin_counts) / bins if bins else 0.0
         if bins < BINS_MIN or mean < MEAN_MIN:
             continue
-        statistic = (sum(count * count for count in bin_counts) - bins * mean * mean) / mean
-        above = float(chdtrc(bins - 1, statistic))
+        if weights:
+            merged = _merged(bin_counts, weights)
+            freedom, statistic = len(merged) - 1, sum((count - wanted) ** 2 / wanted for count, wanted in merged)
+        else:
+            freedom = bins - 1
+            statistic = (sum(count * count for count in bin_counts) - bins * mean * mean) / mean
+        above = float(chdtrc(freedom, statistic))
         p_values.append((at, 2 * min(above, 1 - above)))
     return _judged(name, p_values)
+
+
+def _merged(counts: Sequence[int], weights: Sequence[float]) -> list[tuple[int, float]]:
+    """Counts and expected counts; neighbouring bins are merged while too little is expected in them."""
+    scale = sum(counts) / sum(weights)
+    merged, count, wanted = list[tuple[int, float]](), 0, 0.0
+    for bin_count, weight in zip(counts, weights, strict=True):
+        count, wanted = count + bin_count, wanted + scale * weight
+        if wanted >= MEAN_MIN:
+            merged.append((count, wanted))
+            count, wanted = 0, 0.0
+    last_count, last_wanted = merged.pop()
+    return [*merged, (last_count + count, last_wanted + wanted)]
 
 
 def are_exponential(name: str, tenths: Mapping[str, Sequence[int]]) -> list[Assumption]:

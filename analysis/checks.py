@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from brokerbed.analysis.invariants import ACCOUNTED, NOT_LOST, ONCE, ORDERED, SUBSCRIBED
 from brokerbed.analysis.transforms.fates import LOST
+from brokerbed.analysis.transforms.lifetimes import CLOCKS_NS
 
 
 def messages_lost(due: DataFrame, fates: DataFrame | None) -> Iterator[DataFrame]:
@@ -29,6 +30,20 @@ def messages_lost(due: DataFrame, fates: DataFrame | None) -> Iterator[DataFrame
         yield _explode(lost, taken, _row(ACCOUNTED, F.lit(0), F.lit(1), text, F.col("time_ns")))
 
 
+def died_in_time(ends: DataFrame, deaths: DataFrame) -> Iterator[DataFrame]:
+    """Nothing was processed when its time was over, and nothing died before that."""
+    dies_ns, processed_ns = F.col("dies_ns"), F.col("processed_ns")
+    late = processed_ns > dies_ns
+    text = F.format_string("%s %d at %s: ", "publisher", "number", "client")
+    fault = F.when(late, F.lit("processed after its time was over")).otherwise(F.lit("died before its time was over"))
+    broken = F.coalesce(late, F.lit(False)) | F.coalesce(F.col("died_ns") < dies_ns - CLOCKS_NS, F.lit(False))
+    moment = F.coalesce(processed_ns, F.col("died_ns"))
+    yield _explode(ends, _row(ACCOUNTED, F.lit(1), broken.cast("int"), F.concat(text, fault), moment))
+    early = (F.col("died_ns") < dies_ns - CLOCKS_NS).cast("int")
+    text = F.format_string("%s %d at %s: died before its time was over", "publisher", "number", "broker")
+    yield _explode(deaths, _row(ACCOUNTED, F.lit(1), early, text, F.col("died_ns")))
+
+
 def never_entered(passed: DataFrame, identified: DataFrame, peers: DataFrame) -> DataFrame:
     """Messages of the classes that a broker acknowledged without forwarding them; fates.py follows those of peers."""
     taken = passed.where((F.col("client") == F.col("origin")) & F.col("acknowledged_ns").isNotNull()).select(
@@ -41,6 +56,17 @@ def never_entered(passed: DataFrame, identified: DataFrame, peers: DataFrame) ->
     text = F.format_string("%s %d was acknowledged, and no broker has it", "publisher", "number")
     gone = F.col("is_in").isNull().cast("int")
     return _explode(marked, _row(NOT_LOST, F.lit(1), gone, text, F.col("acknowledged_ns")))
+
+
+def requests_answered(exchanges: DataFrame) -> DataFrame:
+    """A responder answers every request that it has served, and the requester takes every answer for what it is."""
+    is_served = F.col("served_ns").isNotNull()
+    unanswered = is_served & F.col("replied_ns").isNull()
+    unknown = F.col("is_received") & F.col("answered_ns").isNull()
+    fault = F.when(unanswered, "served, and not answered").otherwise("answered, but not taken for an answer")
+    text = F.format_string("%s %d at %s: %s", "requester", "sequence", "responder", fault)
+    broken = (unanswered | unknown).cast("int")
+    return _explode(exchanges, _row(ACCOUNTED, is_served.cast("int"), broken, text, F.col("asked_ns")))
 
 
 def routed(episodes: DataFrame) -> DataFrame:

@@ -6,15 +6,19 @@ topic of a peer as one more class, with the rates of its publishers and with sub
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 
-from brokerbed.analysis.models.contract import Advertisers, Classes, Group, Interest, Model, NotPredictedError
+from brokerbed.analysis.drawn import drawn_interest
+from brokerbed.analysis.models.contract import Advertisers, Classes, Group, Interest, Model, NotPredictedError, Wire
+from brokerbed.analysis.phases import STEADY, Phase
 from brokerbed.analysis.sources import SourceCounts
-from brokerbed.scenario import Scenario, is_wildcard
+from brokerbed.scenario import Churn, Population, Scenario, is_wildcard, matches
+from brokerbed.scenario.demand import SideInterest
 from brokerbed.scenario.topology import Floats
-from brokerbed.topics import covers_strictly
+from brokerbed.topics import REPLIES, covers_strictly
 
 CELLS_MAX = 1_000_000  # brokers x columns processed at a time: a dozen arrays of 8 MB
 
@@ -41,9 +45,12 @@ class _Unit:
         return self.members if self.wide is None else [*self.members, self.wide]
 
 
-def class_columns(scenario: Scenario, model: Model) -> Iterator[Classes]:
-    """The columns of the classes, in chunks that fit into memory, with those of the peers if they have no copies."""
-    builder = _Builder(scenario, model)
+def class_columns(scenario: Scenario, model: Model, phase: Phase = STEADY) -> Iterator[Classes]:
+    """The columns of the classes, in chunks that fit into memory, with those of the peers if they have no copies.
+
+    If rates vary, each column exists once for every moment of the phase, with its weight as a multiplicity.
+    """
+    builder = _Builder(scenario, model, phase)
     builder.add_classes()
     if scenario.copies == 1:
         builder.add_peers()
@@ -52,19 +59,26 @@ def class_columns(scenario: Scenario, model: Model) -> Iterator[Classes]:
 
 def peer_columns(scenario: Scenario, model: Model) -> Iterator[Classes]:
     """The columns of the topics of one copy of the peers, if there are several: their topics match no class."""
-    builder = _Builder(scenario, model)
+    builder = _Builder(scenario, model, STEADY)
     if scenario.copies > 1:
         builder.add_peers()
     return builder.chunks()
 
 
 class _Builder:
-    def __init__(self, scenario: Scenario, model: Model) -> None:
+    def __init__(self, scenario: Scenario, model: Model, phase: Phase) -> None:
         self._scenario = scenario
         self._model = model
+        self._phase = phase
         self._units: list[_Unit] = []
         self._by_prefix: dict[str, _Unit] = {}  # of groups of filters, by what their filters have in common
-        self._topics = dict.fromkeys(peer.topic for peer in (*scenario.publishers, *scenario.subscribers))
+        self._streams, self._receivers = scenario.streams, scenario.receivers
+        self._topics = dict.fromkeys(peer.topic for peer in (*self._streams, *self._receivers))
+        self._are_replies_advertised = model.uses_advertisements and bool(scenario.responders)
+        if self._are_replies_advertised:
+            if any(matches(REPLIES, stream.topic) for stream in scenario.generators):
+                raise NotPredictedError(f"publishers to {REPLIES}, which responders advertise")
+            self._topics[REPLIES] = None
 
     # -- which columns there are --------------------------------------------------------------------------------
 
@@ -137,7 +151,7 @@ class _Builder:
         chunk: list[_Unit] = []
         size = 0
         for unit in self._units:
-            if chunk and (size + len(unit.columns)) * len(self._scenario.tree) > CELLS_MAX:
+            if chunk and (size + len(unit.columns)) * len(self._phase.weights) * len(self._scenario.tree) > CELLS_MAX:
                 yield self._classes(chunk)
                 chunk, size = [], 0
             chunk.append(unit)
@@ -148,46 +162,84 @@ class _Builder:
     def _classes(self, units: Sequence[_Unit]) -> Classes:
         columns = [column for unit in units for column in unit.columns]
         interest = self._interest(columns)
-        publication_rate, permanent = self._publication_rate(columns), np.zeros_like(interest.arrival_rate)
-        wanted_anyway = np.zeros_like(permanent)
+        of_classes = self._publication_rate(columns)
+        rates = np.zeros_like(of_classes), np.zeros_like(of_classes), np.zeros_like(of_classes)  # by QoS
+        rates[self._scenario.publications.qos][:] = of_classes
+        permanent, wanted_anyway = self._zeros(columns), self._zeros(columns)
         tree, positions = self._scenario.tree, {column.filter: at for at, column in enumerate(columns)}
-        for publisher in self._scenario.publishers:
+        for publisher in self._streams:
             if publisher.topic in positions:
-                publication_rate[tree.index[publisher.broker], positions[publisher.topic]] += publisher.rate
-        for subscriber in self._scenario.subscribers:
+                rates[publisher.qos][tree.index[publisher.broker], positions[publisher.topic], :] += publisher.rate
+        for subscriber in self._receivers:
             broker = tree.index[subscriber.broker]
             if subscriber.topic in positions:
                 permanent[broker, positions[subscriber.topic]] += 1
             if is_wildcard(subscriber.topic):
                 covered = [at for at, column in enumerate(columns) if covers_strictly(subscriber.topic, column.filter)]
                 wanted_anyway[broker, covered] = 1
+        drawn = self._place(columns, interest, permanent)
+        wide = self._wide_interest([column.group for column in columns])
+        moments = len(self._phase.weights)
+        at_qos_0, at_qos_1, at_qos_2 = (rate.reshape(len(tree), -1) for rate in rates)
+        published = at_qos_0, at_qos_1, at_qos_2
         return Classes(
-            multiplicity=np.array([float(column.multiplicity) for column in columns]),
-            arrival_rate=interest.arrival_rate,
-            mean_active=interest.mean_active,
-            permanent=permanent,
-            wanted_anyway=wanted_anyway,
-            publication_rate=publication_rate,
-            wide=self._wide_interest([column.group for column in columns]),
+            multiplicity=np.outer([float(column.multiplicity) for column in columns], self._phase.weights).ravel(),
+            own=_flat(interest),
+            permanent=np.repeat(permanent, moments, axis=1),
+            wanted_anyway=np.repeat(wanted_anyway, moments, axis=1),
+            publication_rate=published[0] + published[1] + published[2],
+            below=drawn[0],
+            above=drawn[1],
+            wide=None if wide is None else _flat(wide),
             advertisers=self._advertisers(columns) if self._model.uses_advertisements else None,
-            groups=tuple(_groups(units)) if self._model.uses_groups else (),
+            groups=tuple(_groups(units, moments)) if self._model.uses_groups else (),
+            wire=Wire(np.repeat([self._filter_bytes(column) for column in columns], moments), published),
         )
+
+    def _filter_bytes(self, column: _Column) -> float:
+        own, copies = len(column.filter.encode()), self._scenario.copies
+        if copies == 1 or column.class_number is not None or column.wide_group is not None:
+            return own
+        return own + sum(len(f"copy{copy}/") for copy in range(copies)) / copies
 
     def _interest(self, columns: Sequence[_Column]) -> Interest:
         """In exactly these filters."""
         subscriptions = self._scenario.subscriptions
         wide = self._wide_interest([column.wide_group for column in columns])
-        interest = wide or Interest(self._zeros(columns), self._zeros(columns))
+        interest = wide or self._no_interest(columns)
         at = {column.class_number: place for place, column in enumerate(columns) if column.class_number is not None}
         if subscriptions.spread is not None:
             cells = np.ix_(sorted(subscriptions.places), list(at.values()))
-            interest.arrival_rate[cells] = subscriptions.spread.arrival_rate_per_s
-            interest.mean_active[cells] = subscriptions.spread.mean_active
+            self._fill(interest, cells, subscriptions.spread)
+        if subscriptions.roam:
+            for number, place in at.items():
+                for broker, arriving in subscriptions.with_moves(subscriptions.arriving(number)).items():
+                    self._fill(interest, (broker, place), arriving)
+            return interest
         for (broker, number), churn in subscriptions.overrides.items():
             if number in at:
-                interest.arrival_rate[broker, at[number]] = churn.arrival_rate_per_s
-                interest.mean_active[broker, at[number]] = churn.mean_active
+                self._fill(interest, (broker, at[number]), churn)
         return interest
+
+    def _place(
+        self, columns: Sequence[_Column], interest: Interest, permanent: Floats
+    ) -> tuple[SideInterest | None, SideInterest | None]:
+        """Adds the subscribers that are placed at leaves."""
+        placement = self._scenario.subscriptions.placement
+        of_classes = [place for place, column in enumerate(columns) if column.class_number is not None]
+        if placement is None or not of_classes:
+            return None, None
+        cells = np.ix_(placement.brokers, of_classes)
+        if not placement.is_random:
+            permanent[cells] += 1
+            return None, None
+        interest.mean_active[cells] += placement.share
+        for rates in (interest.arrivals, interest.departures):
+            rates[cells] += placement.arrival_rate_per_s
+        candidates = self._zeros(columns)
+        candidates[cells] = 1.0
+        repeated = np.repeat(candidates, len(self._phase.weights), axis=1)
+        return drawn_interest(self._scenario.tree, repeated, placement.count, placement.redraws_per_s)
 
     def _wide_interest(self, groups: Sequence[int | None]) -> Interest | None:
         """In the filters of groups of classes, for those columns that have one."""
@@ -195,13 +247,15 @@ class _Builder:
         concerned = [place for place, group in enumerate(groups) if group is not None]
         if subscriptions.wide is None or not concerned:
             return None
-        interest = Interest(self._zeros(groups), self._zeros(groups))
+        interest = self._no_interest(groups)
         cells = np.ix_(sorted(subscriptions.places), concerned)
-        interest.arrival_rate[cells] = subscriptions.wide.arrival_rate_per_s
-        interest.mean_active[cells] = subscriptions.wide.mean_active
+        moving = 1 / (1 - subscriptions.roam)  # how often each subscription arrives somewhere
+        arriving = replace(subscriptions.wide, arrival_rate_per_s=moving * subscriptions.wide.arrival_rate_per_s)
+        self._fill(interest, cells, arriving)
         return interest
 
     def _publication_rate(self, columns: Sequence[_Column]) -> Floats:
+        """Per broker, column and moment."""
         publications = self._scenario.publications
         rate = self._zeros(columns)
         at = {column.class_number: place for place, column in enumerate(columns) if column.class_number is not None}
@@ -209,7 +263,7 @@ class _Builder:
         for (broker, number), rate_per_s in publications.overrides_per_s.items():
             if number in at:
                 rate[broker, at[number]] = rate_per_s
-        return rate * publications.share_on
+        return rate[..., None] * publications.share_on * self._phase.publications
 
     def _advertisers(self, columns: Sequence[_Column]) -> Advertisers:
         counts, always = self._zeros(columns), self._zeros(columns)
@@ -217,22 +271,57 @@ class _Builder:
         for place, column in enumerate(columns):
             counts[:, place], always[:, place] = found.of(column.filter)
         sources = self._scenario.publications.sources
-        is_topic = np.array([not is_wildcard(column.filter) for column in columns])
+        moments = len(self._phase.weights)
+        is_topic = np.repeat(np.array([self._is_advertised(column.filter) for column in columns]), moments)
+        counts, always = np.repeat(counts, moments, axis=1), np.repeat(always, moments, axis=1)
         if sources is None:
             return Advertisers(always + counts, 0 * counts, 0 * counts, is_topic)
         odds = sources.on.mean_s / sources.off.mean_s
         return Advertisers(always, counts / sources.off.mean_s, counts * np.log1p(odds), is_topic)
 
+    def _is_advertised(self, topic_filter: str) -> bool:
+        """Whether those who publish to this filter advertise it itself: topics, but all topics of answers as one."""
+        if self._are_replies_advertised and matches(REPLIES, topic_filter):
+            return topic_filter == REPLIES
+        return not is_wildcard(topic_filter)
+
     def _zeros(self, columns: Sequence[object]) -> Floats:
         return np.zeros((len(self._scenario.tree), len(columns)))
 
+    def _no_interest(self, columns: Sequence[object]) -> Interest:
+        """With arrays per broker, column and moment."""
+        shape = len(self._scenario.tree), len(columns), len(self._phase.weights)
+        return Interest(*(np.zeros(shape) for _ in fields(Interest)))
 
-def _groups(units: Sequence[_Unit]) -> Iterator[Group]:
+    def _fill(self, interest: Interest, cells: Any, subscriptions: Churn | Population) -> None:
+        """In equilibrium, interest disappears as often as it appears."""
+        if self._phase.responses:
+            assert isinstance(subscriptions, Churn), "a population has no profile"
+            response, per_s = self._phase.responses[subscriptions.lifetime], subscriptions.arrival_rate_per_s
+            interest.strength[cells] = interest.mean_active[cells] = per_s * response.active_s
+            interest.appearing[cells] = interest.arrivals[cells] = per_s * self._phase.arrivals
+            interest.disappearing[cells] = interest.departures[cells] = per_s * response.departures
+            return
+        interest.strength[cells] = subscriptions.strength
+        interest.appearing[cells] = interest.disappearing[cells] = subscriptions.appearing_per_s
+        interest.mean_active[cells] = subscriptions.mean_active
+        interest.arrivals[cells] = interest.departures[cells] = subscriptions.arrival_rate_per_s
+
+
+def _flat(interest: Interest) -> Interest:
+    """Every moment of every column is a column."""
+    arrays: list[Floats] = [getattr(interest, each.name) for each in fields(interest)]
+    return Interest(*(array.reshape(len(array), -1) for array in arrays))
+
+
+def _groups(units: Sequence[_Unit], moments: int) -> Iterator[Group]:
     """The groups, with the places of their columns among those of all units."""
     start = 0
     for unit in units:
         if unit.wide is not None:
             members = np.arange(start, start + len(unit.members))
             counts = np.array([column.multiplicity // unit.multiplicity for column in unit.members], dtype=np.int64)
-            yield Group(float(unit.multiplicity), members, counts, start + len(unit.members))
+            wide = start + len(unit.members)
+            for moment in range(moments):
+                yield Group(float(unit.multiplicity), members * moments + moment, counts, wide * moments + moment)
         start += len(unit.columns)

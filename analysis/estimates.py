@@ -53,7 +53,7 @@ class _Level:
 
 
 def estimates(x: Numbers, n: Numbers) -> Estimates:
-    """Estimates of means. The arrays have the dimensions row, series and batch; batches are a power of two."""
+    """Estimates of means. The arrays have the dimensions row, series and batch."""
     value, low, high, _ = _estimated(x, n)
     return Estimates(value, low, high)
 
@@ -98,7 +98,7 @@ def independent(x: Numbers, n: Numbers) -> list[float]:
     if best is None:
         return []
     count = best.residuals.shape[2]
-    sums = [sums_of_batches.sum(0).reshape(count, -1).sum(1) for sums_of_batches in (x, n)]
+    sums = [_merged(sums_of_batches[None], count)[0].sum(0) for sums_of_batches in (x, n)]
     return [float(value / weight) for value, weight in zip(*sums, strict=True) if weight > 0]
 
 
@@ -143,6 +143,9 @@ def _levels(x: Numbers, n: Numbers) -> Iterator[_Level]:
 
 
 def _merged(batches: Numbers, count: int) -> Numbers:
+    total = batches.shape[2]
+    if total % count:
+        return np.add.reduceat(batches, np.arange(count) * total // count, axis=2)  # some are longer than others
     merged: Numbers = batches.reshape(*batches.shape[:2], count, -1).sum(3)
     return merged
 

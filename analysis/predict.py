@@ -1,23 +1,39 @@
 """Predicts a scenario: the rows of all metrics, with their predicted values."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain
 from math import isnan
 from typing import Any
 
 import numpy as np
 
+from brokerbed.analysis import traced
 from brokerbed.analysis.columns import class_columns, peer_columns
-from brokerbed.analysis.delays import NAN, Queue, Way, predict_delays
+from brokerbed.analysis.delays import predict_delays
+from brokerbed.analysis.demands import part_columns
+from brokerbed.analysis.lifetimes import entering, with_lifetimes
+from brokerbed.analysis.link_load import LinkLoad, link_load, narrow_directions, no_load, unknown_bytes
 from brokerbed.analysis.metrics.definition import Theory
 from brokerbed.analysis.metrics.registry import definitions
 from brokerbed.analysis.models.contract import Classes, Model, NotPredictedError, Traffic, no_traffic
 from brokerbed.analysis.models.registry import MODELS
-from brokerbed.metrics import PER_LINK, Labels, Row
-from brokerbed.scenario import Experiment, Publisher, Scenario, Subscriber, matches
+from brokerbed.analysis.path_times import with_distribution
+from brokerbed.analysis.phases import phases_of
+from brokerbed.analysis.queues import NAN, Queue, Way
+from brokerbed.metrics import PER_LINK, PER_PHASE, TOTAL, Labels, Row, method_of
+from brokerbed.scenario import Experiment, Peer, Scenario, matches
 from brokerbed.scenario.units import NS_PER_S
 
 TOPICS_LISTED_MAX = 3  # in a warning about unmatched topics; enough to notice a misspelling
+
+
+ENSEMBLE = (
+    "subscribers that are drawn only once, and populations with deterministic ON and OFF periods, never forget how a"
+    " run began; the predictions are means over all such runs, so the rows of one run are for information only"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +52,9 @@ class Prediction:
         sessions = {queue.at: queue for way in self.ways for queue in way.queues if queue.stage == "session"}
         waiting: dict[str, float] = {}
         unknown = set[str]()
-        for subscriber in self.scenario.subscribers:
+        for subscriber in self.scenario.receivers:
             session = sessions.get(subscriber.id)
-            if session is None or isnan(session.response_s):
+            if session is None or isnan(session.response_s) or session.expires:
                 unknown.add(subscriber.broker)
                 continue
             messages = session.rate_per_s * session.response_s * self.scenario.copies
@@ -52,6 +68,7 @@ class Prediction:
             "model_seconds": self.scenario.clock.measure / NS_PER_S,
             "metrics": [
                 {"metric": row.metric, "labels": row.labels, "unit": row.unit, "predicted": row.predicted}
+                | method_of(row.standard_error)
                 for row in self.rows
                 if detail or row.is_headline
             ],
@@ -65,27 +82,48 @@ class Prediction:
 def predict(scenario: Scenario, detail: bool = True) -> Prediction:
     """The headline rows, and with `detail` also the rows per broker, link and queue."""
     model = MODELS.all.get(scenario.routing)
-    if model is None or scenario.parts:
-        return _unpredicted(scenario, f"{scenario.routing} routing" if model is None else next(iter(scenario.parts)))
+    if model is None:
+        return _unpredicted(scenario, f"{scenario.routing} routing")
+    entered = entering(scenario)
+    alive = entered.scenario
     try:
-        of_classes = _traffic(scenario, model, class_columns(scenario, model))
-        of_one_copy = _traffic(scenario, model, peer_columns(scenario, model))
+        offered = [
+            _offered(alive, model, chain(class_columns(alive, model, phase), part_columns(alive)))
+            for phase in phases_of(alive)
+        ]
+        of_one_copy, load_of_one_copy = _offered(alive, model, peer_columns(alive, model))
     except NotPredictedError as error:
         return _unpredicted(scenario, str(error))
-    delays = predict_delays(scenario, of_classes, of_one_copy)
-    traffic = of_classes + of_one_copy.times(scenario.copies)
-    if not delays.throughput_is_known:
-        traffic = _without_notifications(traffic)
-    rows = _rows(Theory(scenario, traffic, delays.ways, delays.stages), detail)
-    notes = (*delays.notes, *_unmatched_topics(scenario))
+    of_classes = reduce(Traffic.__add__, (traffic for traffic, _ in offered)).times(1 / len(offered))
+    load = reduce(LinkLoad.__add__, (load for _, load in offered)).times(1 / len(offered))
+    unknown = unknown_bytes(scenario)
+    narrow = narrow_directions(scenario, load + load_of_one_copy.times(scenario.copies), is_known=unknown is None)
+    delays = with_lifetimes(scenario, predict_delays(scenario, of_classes, of_one_copy, narrow), entered)
+    delays = replace(delays, ways=tuple(map(with_distribution, delays.ways)))
+    whole, *parts = [
+        traffic if delays.throughput_is_known else _without_notifications(traffic)
+        for traffic in (each + of_one_copy.times(scenario.copies) for each in (of_classes, *(it for it, _ in offered)))
+    ]
+    rows = _rows(Theory(scenario, whole, delays.ways, delays.stages, tuple(narrow.values())), detail)
+    if detail and scenario.profiles:
+        rows = (*rows, *_phase_rows([Theory(scenario, part, (), (), ()) for part in parts]))
+    notes = (
+        *((unknown,) if unknown and narrow else ()),
+        *delays.notes,
+        *traced.notes(scenario),
+        *_meeting_answers(scenario),
+        *_unmatched_topics(scenario),
+    )
+    if not scenario.subscriptions.forgets:
+        notes = (*notes, ENSEMBLE)
     return Prediction(scenario, rows, delays.ways, tuple(delays.unstable), notes)
 
 
 def _unpredicted(scenario: Scenario, what: str) -> Prediction:
     """The headline rows without predicted values."""
     traffic = no_traffic(scenario.tree).times(NAN)
-    ways = [Way(publisher.id, subscriber.id, (), NAN, NAN, NAN) for publisher, subscriber in scenario.pairs()]
-    rows = _rows(Theory(scenario, traffic, ways, ()), detail=False)
+    ways = [Way(stream.sender, receiver.id, (), NAN, NAN, NAN) for stream, receiver in scenario.pairs()]
+    rows = _rows(Theory(scenario, traffic, ways, (), ()), detail=False)
     note = f"there is no model of {what}, so nothing is predicted; docs/extend.md says how to add one"
     return Prediction(scenario, rows, (), (), (note, *_unmatched_topics(scenario)))
 
@@ -101,6 +139,15 @@ def _rows(theory: Theory, detail: bool) -> tuple[Row, ...]:
     headline = (row for definition in definitions() for row in definition.headline_rows(theory))
     details = (row for definition in definitions() for row in definition.detail_rows(theory)) if detail else ()
     return (*_arranged(headline), *_arranged(details))
+
+
+def _phase_rows(theories: Sequence[Theory]) -> Iterator[Row]:
+    """The total of each rate and size in each phase of the period."""
+    for definition in definitions():
+        if definition.metric.headline == TOTAL and definition.metric.statistic.is_over_time:
+            for phase, theory in enumerate(theories):
+                for row in definition.headline_rows(theory):
+                    yield replace(row, labels=dict(zip(PER_PHASE, (str(phase),), strict=True)))
 
 
 def _arranged(rows: Iterable[Row]) -> Iterator[Row]:
@@ -122,26 +169,48 @@ def experiment_as_json(experiment: Experiment, predictions: Iterable[Prediction]
     return {"scenario": experiment.name, "points": points}
 
 
+def _meeting_answers(scenario: Scenario) -> Iterator[str]:
+    """A warning if answers to the same request meet in a queue of brokers or links, where they come together."""
+    if scenario.service.broker_in is None and scenario.service.link is None:
+        return
+    answered = Counter(requester.id for requester, _ in scenario.exchanges())
+    if several := [requester for requester, responders in answered.items() if responders > 1]:
+        yield (
+            f"several responders answer each request of {several[0]}"
+            + (f" and {len(several) - 1} more requesters" if len(several) > 1 else "")
+            + "; their answers meet on the way back, so round trips may be longer than predicted"
+        )
+
+
 def _unmatched_topics(scenario: Scenario) -> Iterator[str]:
     """Warnings about peers that receive nothing or reach nobody, usually because a topic is misspelt."""
-    publishers, subscribers = scenario.publishers, scenario.subscribers
-    for subscriber in subscribers:
-        topic = subscriber.topic
-        topics = [*(publisher.topic for publisher in publishers), *scenario.topics_of_parts]
-        has_publisher = any(matches(topic, published_topic) for published_topic in topics)
-        if not has_publisher and not scenario.publications.mean_rate_per_s(scenario.classes_matching(topic)):
-            yield (
-                f"subscriber {subscriber.id} at {subscriber.broker} receives nothing, as nobody publishes to {topic};"
-                f" correct its topic, or publish to it{_listed('publishers', publishers)}"
-            )
+    publishers, requesters = scenario.publishers, scenario.requesters
+    topics = [*(stream.topic for stream in scenario.streams), *scenario.topics_of_parts]
+    for kind, receivers in (("subscriber", scenario.subscribers), ("responder", scenario.responders)):
+        others = _listed("publishers", publishers) if kind == "subscriber" else _listed("requesters", requesters)
+        for receiver in receivers:
+            topic = receiver.topic
+            has_publisher = any(matches(topic, published_topic) for published_topic in topics)
+            if not has_publisher and not scenario.publications.mean_rate_per_s(scenario.classes_matching(topic)):
+                yield (
+                    f"{kind} {receiver.id} at {receiver.broker} receives nothing, as nobody publishes to {topic};"
+                    f" correct its topic, or publish to it{others}"
+                )
+    filters = [*(receiver.topic for receiver in scenario.receivers), *scenario.filters_of_parts]
     for publisher in publishers:
         topic = publisher.topic
-        filters = [*(subscriber.topic for subscriber in subscribers), *scenario.filters_of_parts]
         has_subscriber = any(matches(topic_filter, topic) for topic_filter in filters)
         if not has_subscriber and not _is_class_wanted(scenario, topic):
             yield (
                 f"publisher {publisher.id} at {publisher.broker} reaches nobody, as nobody subscribes to {topic};"
-                f" correct its topic, or subscribe to it{_listed('subscribers', subscribers)}"
+                f" correct its topic, or subscribe to it{_listed('subscribers', scenario.subscribers)}"
+            )
+    for requester in requesters:
+        if not any(matches(responder.topic, requester.topic) for responder in scenario.responders):
+            yield (
+                f"requester {requester.id} at {requester.broker} gets no answers, as no responder has the topic"
+                f" {requester.topic}; correct its topic, or add a responder"
+                f"{_listed('responders', scenario.responders)}"
             )
 
 
@@ -152,15 +221,20 @@ def _is_class_wanted(scenario: Scenario, topic: str) -> bool:
     return is_in_group or subscriptions.mean_active(scenario.classes_matching(topic)) > 0
 
 
-def _listed(kind: str, peers: Sequence[Publisher | Subscriber]) -> str:
+def _listed(kind: str, peers: Sequence[Peer]) -> str:
     topics = list(dict.fromkeys(peer.topic for peer in peers))
     more = ", ..." if len(topics) > TOPICS_LISTED_MAX else ""
     return f" (topics of {kind}: {', '.join(topics[:TOPICS_LISTED_MAX])}{more})" if topics else ""
 
 
-def _traffic(scenario: Scenario, model: Model, columns: Iterator[Classes]) -> Traffic:
+def _offered(scenario: Scenario, model: Model, columns: Iterable[Classes]) -> tuple[Traffic, LinkLoad]:
+    """The traffic of these columns, and the bytes that it puts on links."""
     refresh_s = None if scenario.refresh_ns is None else scenario.refresh_ns / NS_PER_S
-    traffic = no_traffic(scenario.tree)
+
+    def of(classes: Classes) -> Traffic:
+        return model.traffic(scenario.tree, classes, refresh_s, **scenario.routing_parameters)
+
+    traffic, load = no_traffic(scenario.tree), no_load(scenario.tree)
     for chunk in columns:
-        traffic = traffic + model.traffic(scenario.tree, chunk, refresh_s, **scenario.routing_parameters)
-    return traffic
+        traffic, load = traffic + of(chunk), load + link_load(scenario, chunk, of)
+    return traffic, load

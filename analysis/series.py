@@ -4,6 +4,7 @@
 |---|---|---|---|
 | `rate.<what>` | | middle of an interval of time, s | per second |
 | `delay` | publisher and subscriber | s | the share of delays that were longer |
+| `delay.stage` | stage and place of a queue | s | the share of times in the queue that were longer |
 | `on` | peer | connected from, s | to, s |
 | `seen` | peer | | end of the time for which connections are known, s |
 | `fault` | what it did | from, s | to, s (null: it never healed) |

@@ -1,9 +1,10 @@
-"""How many sources of classes, and which publishers, advertise topics that a filter matches, per broker."""
+"""How many sources of classes, and which peers, advertise topics that a filter matches, per broker."""
 
 import numpy as np
 
 from brokerbed.scenario import Scenario, matches
 from brokerbed.scenario.topology import Floats
+from brokerbed.topics import REPLIES, overlap
 
 
 class SourceCounts:
@@ -22,7 +23,7 @@ class SourceCounts:
                 self._changes.setdefault(number, []).append((broker, change))
 
     def of(self, topic_filter: str) -> tuple[Floats, Floats]:
-        """The number of sources of classes, which may come and go, and of publishers, whose advertisements stay."""
+        """The number of sources of classes, which may come and go, and of peers, whose advertisements stay."""
         scenario = self._scenario
         numbers = scenario.classes_matching(topic_filter)
         counts = self._spread * len(numbers)
@@ -31,7 +32,10 @@ class SourceCounts:
             for broker, change in self._changes[number]:
                 counts[broker] += change
         publishers = np.zeros(len(scenario.tree))
-        for publisher in scenario.publishers:
+        for publisher in scenario.generators:
             if matches(topic_filter, publisher.topic):
                 publishers[scenario.tree.index[publisher.broker]] += 1
+        if overlap(topic_filter, REPLIES):
+            for responder in scenario.responders:
+                publishers[scenario.tree.index[responder.broker]] += 1
         return counts, publishers

@@ -22,12 +22,15 @@ from brokerbed.metrics import (
     CONTROL_MESSAGES,
     LOCAL_ENTRIES,
     NOTIFICATIONS,
+    RECEIVED_NOTIFICATIONS,
     REMOTE_ENTRIES,
     Metric,
 )
+from brokerbed.scenario.topology import Floats
 from brokerbed.scenario.units import NS_PER_S
 
 NOTIFIED, CONTROL_SENT = "link.notifications", "link.control"  # by link and batch
+BROKER_RECEIVED = "broker.received"  # by broker and batch
 REMOTE, LOCAL, ADVERTISED = "entries.remote", "entries.local", "entries.advertised"  # changes, by broker and interval
 PUBLICATIONS, SUBSCRIPTIONS, MESSAGES = "publications", "subscriptions", "messages"  # by broker or peer, and bin
 KINDS = ("published", "notifications", "delivered", "control", "resynchronised", "dropped")
@@ -75,7 +78,7 @@ class Tables:
     brokers: Sequence[str]
     intervals: Sequence[Interval]
     restarts: Sequence[Life]
-    batch_s: float  # the length of a batch
+    batch_s: Floats  # the lengths of the batches
     advertises: bool  # whether brokers have tables of advertisements
 
     @property
@@ -85,16 +88,19 @@ class Tables:
         return {**entries, ADVERTISED: ADVERTISEMENTS} if self.advertises else entries
 
 
-def link_cells(tally: Tally, points: Mapping[int, int], batch_s: Mapping[int, float]) -> pd.DataFrame:
-    """Counts per link and batch, and in total. `points` and `batch_s` have the point and the length of a batch by run.
+def link_cells(
+    tally: Tally, points: Mapping[int, int], batch_s: Mapping[int, Floats], media: Mapping[int, Sequence[str]]
+) -> pd.DataFrame:
+    """Counts per link and batch, and in total. `points` and `batch_s` have the point and the lengths of batches by run.
 
-    A link has cells for the batches in which anything crossed it.
+    A link has cells for the batches in which anything crossed it. What the `media` of a run send is in no total.
     """
     kinds = [NOTIFIED, CONTROL_SENT]
     counted = pd.concat([tally.of(kind) for kind in kinds])
     per_link = counted.pivot_table("count", ["run", "name", "time"], "what", "sum", fill_value=0)
     per_link = per_link.reindex(columns=kinds, fill_value=0).astype(float)
-    totals = per_link.groupby(["run", "time"]).sum()
+    is_counted = [link.partition(">")[0] not in media[run] for run, link, _ in per_link.index.tolist()]
+    totals = per_link[np.array(is_counted, bool)].groupby(["run", "time"]).sum()
     parts = [
         _link_part(NOTIFICATIONS, per_link[NOTIFIED]),
         _link_part(CONTROL_MESSAGES, per_link[CONTROL_SENT]),
@@ -102,9 +108,20 @@ def link_cells(tally: Tally, points: Mapping[int, int], batch_s: Mapping[int, fl
         _link_part(CONTROL_MESSAGES, totals[CONTROL_SENT]),
         _link_part(ALL_MESSAGES, totals[NOTIFIED] + totals[CONTROL_SENT]),
     ]
-    cells = pd.concat(parts, ignore_index=True)
+    return _complete(pd.concat(parts, ignore_index=True), points, batch_s)
+
+
+def received_cells(tally: Tally, points: Mapping[int, int], batch_s: Mapping[int, Floats]) -> pd.DataFrame:
+    """Counts per broker and batch."""
+    counts = tally.of(BROKER_RECEIVED).set_index(["run", "name", "time"])["count"].astype(float)
+    return _complete(_link_part(RECEIVED_NOTIFICATIONS, counts), points, batch_s)
+
+
+def _complete(cells: pd.DataFrame, points: Mapping[int, int], batch_s: Mapping[int, Floats]) -> pd.DataFrame:
+    """The cells with the points of their runs and the lengths of their batches."""
     run = cells["run"]
-    return cells.assign(point=run.map(points), second="", copy=-1, n=run.map(batch_s).astype(float))[CELL]
+    n = np.array([batch_s[number][batch] for number, batch in zip(run, cells["batch"], strict=True)], float)
+    return cells.assign(point=run.map(points), second="", copy=-1, n=n)[CELL]
 
 
 def _link_part(metric: Metric, counts: "pd.Series[float]") -> pd.DataFrame:
@@ -138,8 +155,9 @@ def _table_part(metric: Metric, changes: pd.DataFrame, run: Tables) -> pd.DataFr
     np.add.at(sums.T[:, 1:], number, entry_ns.T)
     sums[0] = sums[1:].sum(axis=0)
     first = np.repeat(np.array(["", *run.brokers], object), len(used))
+    n = np.tile(run.batch_s[used], len(sums))
     cells = pd.DataFrame({"first": first, "batch": np.tile(used, len(sums)), "x": sums.ravel() / NS_PER_S})
-    return cells.assign(run=run.run, point=run.point, metric=metric.name, second="", copy=-1, n=run.batch_s)[CELL]
+    return cells.assign(run=run.run, point=run.point, metric=metric.name, second="", copy=-1, n=n)[CELL]
 
 
 def _sizes(net: Integers, place: Mapping[str, int], run: Tables) -> Integers:

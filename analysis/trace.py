@@ -104,7 +104,13 @@ def _is_clients(row: dict[str, Any]) -> bool:
 
 
 def _key(row: dict[str, Any]) -> Key:
-    return row["event"], _is_clients(row), row["client"] or ""
+    return row["event"], _is_clients(row), _client(row)
+
+
+def _client(row: dict[str, Any]) -> str:
+    """The client or link. The answers of r to q are r/q in the log of clients, which are sent by the client r."""
+    client: str = row["client"] or ""
+    return client.partition("/")[0]
 
 
 def _cause(row: dict[str, Any]) -> Key | None:
@@ -112,7 +118,7 @@ def _cause(row: dict[str, Any]) -> Key | None:
     event = {"received": "sent", "acknowledged": "received"}.get(row["event"])
     if event is None:
         return None
-    client = row["client"] or ""
+    client = _client(row)
     if ">" in client:
         return event, False, ">".join(reversed(client.split(">")))
     return event, not _is_clients(row), client
@@ -141,7 +147,6 @@ def _rows(dataset: ds.Dataset, name: str, number: int) -> Iterator[dict[str, Any
     identities.update((row["client"], row["number"]) for row in table.to_pylist())
     columns = ["time_ns", "position", "broker", "event", "client", "reason"]
     for origin, sequence in sorted(identities):
-        is_of_message = (
-            (pc.field("origin") == origin) & (pc.field("sequence") == sequence) & (pc.field("event") != "identified")
-        )
+        is_step = ~pc.field("event").isin(["identified", "expires"])  # the time of `expires` is still to come
+        is_of_message = (pc.field("origin") == origin) & (pc.field("sequence") == sequence) & is_step
         yield from dataset.to_table(columns=columns, filter=is_of_message).to_pylist()

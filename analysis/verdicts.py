@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
-from brokerbed.metrics import Row
+from brokerbed.metrics import Row, method_of
 
 AGREES, DIFFERS, INCONCLUSIVE = "agrees", "differs", "inconclusive"
 LONGER_MIN, LONGER_MAX = 1.01, 1e6  # bounds of the advice how many times longer to measure
@@ -37,6 +37,7 @@ class Compared:
     relative_error: float | None
     verdict: str | None
     longer: float | None = None  # how many times longer to measure for a verdict
+    standard_error: float | None = None  # of the prediction, if it was simulated
 
     def as_json(self) -> dict[str, Any]:
         entry = {
@@ -44,6 +45,7 @@ class Compared:
             "measured": self.measured, "ci_low": self.ci_low, "ci_high": self.ci_high,
             "relative_error": self.relative_error, "verdict": self.verdict,
         }  # fmt: skip
+        entry |= method_of(self.standard_error)
         return entry if self.longer is None else entry | {"longer": self.longer}
 
 
@@ -56,8 +58,9 @@ def compare(row: Row, measured: Measured | None, tolerance: float) -> Compared:
     verdict = verdict_of(row.predicted, value, ci_low, ci_high, tolerance)
     longer = longer_by(row.predicted, value, ci_low, ci_high, tolerance) if verdict == INCONCLUSIVE else None
     return Compared(
-        row.metric, row.labels, row.unit, row.is_headline, row.predicted, value, ci_low, ci_high, error, verdict, longer
-    )
+        row.metric, row.labels, row.unit, row.is_headline, row.predicted, value, ci_low, ci_high, error, verdict,
+        longer, row.standard_error,
+    )  # fmt: skip
 
 
 def verdict_of(

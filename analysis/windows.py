@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
+from brokerbed.metrics import PHASES
+from brokerbed.scenario.topology import Floats
+from brokerbed.scenario.units import NS_PER_S
+
 BATCHES = 64  # of equal compared time; analysis/estimates.py merges them until they are uncorrelated
+BLOCKS_MAX = 64  # of whole periods, if rates vary; a block has as many batches as a period has phases
 LONG_AGO_NS = -(1 << 62)
 NOT_COMPARED = -1
 
@@ -36,6 +43,43 @@ def intervals(
         else:
             pieces.append(Interval(begin, end, NOT_COMPARED))
     return pieces
+
+
+def periodic_intervals(
+    begin_ns: int, end_ns: int, cuts: Iterable[tuple[int, int]], marks: Iterable[int], period_ns: int
+) -> list[Interval]:
+    """The same for rates that vary: whole periods without cuts are compared.
+
+    Each phase of each period belongs to one batch, whose number is that of the block times PHASES, plus the phase.
+    """
+    all_cuts = list(cuts)
+    begins = [begin_ns + number * period_ns for number in range((end_ns - begin_ns) // period_ns)]
+    whole = [
+        begin for begin in begins if not any(begin < until and since < begin + period_ns for since, until in all_cuts)
+    ]
+    blocks = min(len(whole), BLOCKS_MAX)
+    block_of = {begin: number * blocks // len(whole) for number, begin in enumerate(whole)}
+    limits = {LONG_AGO_NS, begin_ns, end_ns, *(mark for mark in marks if mark < end_ns)}
+    limits.update(limit for begin in begins for limit in (begin, begin + period_ns))
+    for number in range(begin_ns // period_ns, end_ns // period_ns + 1):
+        phases = (number * period_ns - (-period_ns * phase // PHASES) for phase in range(PHASES))
+        limits.update(limit for limit in phases if begin_ns < limit < end_ns)
+    pieces = []
+    for begin, end in pairwise(sorted(limits)):
+        block = block_of.get(begin - (begin - begin_ns) % period_ns)
+        phase = begin % period_ns * PHASES // period_ns
+        pieces.append(Interval(begin, end, NOT_COMPARED if block is None else block * PHASES + phase))
+    return pieces
+
+
+def batch_seconds(pieces: Iterable[Interval]) -> Floats:
+    """The length of each batch; empty if nothing is compared."""
+    compared = [piece for piece in pieces if piece.batch != NOT_COMPARED]
+    lengths_ns = np.zeros(max((piece.batch + 1 for piece in compared), default=0), np.int64)
+    for piece in compared:
+        lengths_ns[piece.batch] += piece.end_ns - piece.begin_ns
+    lengths_s: Floats = lengths_ns / NS_PER_S
+    return lengths_s
 
 
 def compared_ns(pieces: Iterable[Interval]) -> int:

@@ -7,14 +7,18 @@ knows nothing of models, logs or grounds.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 Labels = tuple[str, ...]  # the names of a row's labels
 TOTAL: Labels = ()
 PER_BROKER: Labels = ("broker",)
 PER_LINK: Labels = ("link",)
 PER_PAIR: Labels = ("publisher", "subscriber")
+PER_EXCHANGE: Labels = ("requester", "responder")
 PER_QUEUE: Labels = ("stage", "at")
+PER_PHASE: Labels = ("phase",)  # of a total, if rates vary periodically
+PHASES = 12  # of equal length, from "0" on
+RECURSION = "recursion"  # the method of a prediction that was simulated, with a standard error
 LABELS_MAX = 2  # the cells of the analysis have two columns for them
 
 
@@ -24,6 +28,7 @@ class Statistic(Enum):
     RATE = "events per second"
     SIZE = "time average of a size"
     MEAN = "mean over observations"
+    QUANTILE = "quantile of observations"
     SHARE = "share of observations"
 
     @property
@@ -44,6 +49,7 @@ class Metric:
     detail: Labels | None = None  # the labels of its detail rows; None if it has none
     title: str  # of its figures and tables
     axis: str = ""  # what a figure writes at the axis of its values; only headline rows are drawn
+    share: float | None = None  # of a quantile: the share of observations that are at most as large
 
     def __post_init__(self) -> None:
         counts = [len(labels) for labels in (self.headline, self.detail) if labels is not None]
@@ -59,6 +65,7 @@ class Row:
     kind: Metric
     labels: dict[str, str]
     predicted: float | None  # None where theory has no value: an unstable queue, or no model
+    standard_error: float | None = None  # of a prediction that the recursion made; formulas have none
 
     @property
     def metric(self) -> str:
@@ -73,9 +80,16 @@ class Row:
         return tuple(self.labels) == self.kind.headline
 
 
+def method_of(standard_error: float | None) -> dict[str, Any]:
+    """How a prediction was made, as JSON says it: nothing for a formula."""
+    return {} if standard_error is None else {"method": RECURSION, "standard_error": standard_error}
+
+
 def labels_text(labels: Mapping[str, str]) -> str:
     """The broker, link, queue or pair that a row is about, as people read it; empty for a total."""
-    return (" -> " if tuple(labels) == PER_PAIR else " ").join(labels.values())
+    if tuple(labels) == PER_PHASE:
+        return f"phase {labels['phase']}"
+    return (" -> " if tuple(labels) in (PER_PAIR, PER_EXCHANGE) else " ").join(labels.values())
 
 
 class Expectation(Protocol):
@@ -166,6 +180,22 @@ ALL_MESSAGES = Metric(
     title="All messages",
     axis="messages over links, 1/s",
 )
+RECEIVED_NOTIFICATIONS = Metric(
+    name="rate.received",
+    summary="notifications per second that a broker receives, from clients and from other brokers",
+    unit="1/s",
+    statistic=Statistic.RATE,
+    detail=PER_BROKER,
+    title="Received notifications",
+)
+LINK_UTILISATION = Metric(
+    name="link.utilisation",
+    summary="the share of its bandwidth that a direction of a link uses, for links with a bandwidth",
+    unit="1",
+    statistic=Statistic.SIZE,
+    detail=PER_LINK,
+    title="Utilisation of links",
+)
 END_TO_END_DELAY = Metric(
     name="delay.end_to_end",
     summary="mean seconds from publishing to the end of processing, per publisher and subscriber",
@@ -174,6 +204,27 @@ END_TO_END_DELAY = Metric(
     headline=PER_PAIR,
     title="Response time",
     axis="mean response time, s",
+)
+DELAY_QUANTILES = tuple(
+    Metric(
+        name=f"delay.end_to_end.p{percent}",
+        summary=f"the seconds that {percent}% of the messages take at most, per publisher and subscriber",
+        unit="s",
+        statistic=Statistic.QUANTILE,
+        detail=PER_PAIR,
+        title=f"Response time, {percent}% quantile",
+        share=percent / 100,
+    )
+    for percent in (50, 95, 99)
+)
+ROUND_TRIP_DELAY = Metric(
+    name="delay.round_trip",
+    summary="mean seconds from making a request to the end of processing its answer, per requester and responder",
+    unit="s",
+    statistic=Statistic.MEAN,
+    headline=PER_EXCHANGE,
+    title="Round trip",
+    axis="mean round trip, s",
 )
 STAGE_DELAY = Metric(
     name="delay.stage",
@@ -191,4 +242,12 @@ DELIVERY_RATIO = Metric(
     headline=PER_PAIR,
     title="Delivery",
     axis="delivered / due",
+)
+ANSWERED_RATIO = Metric(
+    name="delivery.answered",
+    summary="the share of requests that were answered by the end of the run, per requester and responder",
+    unit="1",
+    statistic=Statistic.SHARE,
+    detail=PER_EXCHANGE,
+    title="Answered requests",
 )

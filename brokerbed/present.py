@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from brokerbed.analysis.delays import Way
 from brokerbed.analysis.predict import Prediction
+from brokerbed.analysis.queues import Way
 from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE, Compared
 from brokerbed.doctor import Finding
-from brokerbed.metrics import Row, labels_text
+from brokerbed.metrics import RECURSION, Row, labels_text
 
 if TYPE_CHECKING:  # they import Spark, which most commands do not need
     from brokerbed.analysis.compare import Comparison
@@ -47,13 +47,16 @@ def number(value: float | None) -> str:
 
 def print_prediction(prediction: Prediction, detail: bool) -> None:
     scenario = prediction.scenario
-    table = _table("metric", "of", "predicted", "unit", right=("predicted",))
+    is_simulated = detail and any(row.standard_error is not None for row in prediction.rows)
+    more = ("standard error", "method") if is_simulated else ()
+    table = _table("metric", "of", "predicted", "unit", *more, right=("predicted", "standard error"))
     table.title = f"{scenario.name}: {len(scenario.tree)} brokers, {scenario.routing} routing"
     for row in prediction.rows:
         if detail or row.is_headline:
-            table.add_row(
-                row.metric, labels_text(row.labels) or "all", number(row.predicted), row.unit if row.unit != "1" else ""
-            )
+            unit = row.unit if row.unit != "1" else ""
+            method = (number(row.standard_error), RECURSION if row.standard_error is not None else "formula")
+            of_row = row.metric, labels_text(row.labels) or "all", number(row.predicted), unit
+            table.add_row(*of_row, *(method if is_simulated else ()))
     console().print(table)
     if detail:
         for way in prediction.ways:
@@ -114,7 +117,7 @@ def _print_point(point: "Point", detail: bool) -> None:
     table.title = f"{run.scenario.name}{at} on {run.ground}, {seeds}: {point.compared_s:,.0f} s compared"
     for row in point.rows:
         if detail or row.is_headline:
-            table.add_row(row.metric, labels_text(row.labels) or "all", *_figures(row))
+            table.add_row(row.metric, labels_text(row.labels) or "all", *_figures(row, detail))
     console().print(table)
     table = _table("invariant", "checked", "", right=("checked",))
     for invariant in point.invariants:
@@ -150,13 +153,16 @@ COMPARED = ("predicted", "measured", "95% interval", "error", "verdict")
 _COLOURS = {AGREES: "green", DIFFERS: "red", INCONCLUSIVE: "yellow", None: "yellow"}
 
 
-def _figures(row: Compared) -> tuple[str, ...]:
+def _figures(row: Compared, detail: bool = False) -> tuple[str, ...]:
     interval = "-" if row.ci_low is None else f"{number(row.ci_low)} .. {number(row.ci_high)}"
     error = "-" if row.relative_error is None else f"{row.relative_error:+.2%}"
     verdict = f"[{_COLOURS[row.verdict]}]{row.verdict or 'no prediction'}[/]"
     if row.longer is not None:
         verdict += f", {number(row.longer)} x longer"
-    return number(row.predicted), number(row.measured), interval, error, verdict
+    predicted = number(row.predicted)
+    if detail and row.standard_error is not None:
+        predicted = f"{predicted} ± {number(row.standard_error)} by {RECURSION}"
+    return predicted, number(row.measured), interval, error, verdict
 
 
 def print_comparison(comparison: "Comparison") -> None:

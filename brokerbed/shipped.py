@@ -6,6 +6,7 @@ from pathlib import Path
 
 import brokerbed
 from brokerbed.options import BadInputError
+from brokerbed.scenario import load
 from brokerbed.scenario.errors import Problem, ScenarioError
 
 FOLDER = Path(brokerbed.__file__).parent / "scenarios"
@@ -32,15 +33,18 @@ def find(file_or_name: str) -> Path:
 
 
 def copy(name: str) -> Path:
-    """Copies a shipped scenario into the current folder, and returns the copy."""
+    """Copies a shipped scenario, with the files that it needs, into the current folder, and returns the copy."""
     known = shipped()
     source = known.get(name.removesuffix(".yaml"))
     if source is None:
         raise BadInputError(f"--copy: there is no shipped scenario {name}; there are {', '.join(known)}")
     target = Path(source.name)
-    if target.exists():
-        raise BadInputError(f"--copy: {target} exists already; move it away first")
-    shutil.copyfile(source, target)
+    files = [source.name, *load(source).files]
+    for file in files:
+        if Path(file).exists():
+            raise BadInputError(f"--copy: {file} exists already; move it away first")
+    for file in files:
+        shutil.copyfile(source.with_name(file), file)
     return target
 
 

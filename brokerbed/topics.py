@@ -5,6 +5,7 @@ Owns the two questions of section 4.7 and nothing else; who subscribed to what i
 
 TOPIC_BYTES_MAX = 65_535  # the two-byte length prefix of an MQTT string
 ADVERTISE = "$advertise/"  # a client advertises a filter by subscribing to this and the filter
+REPLIES = "reply/+"  # matches the topic of every requester's answers, reply/<id>; responders advertise it
 _EQUIVALENT = {"#": ("+", "#"), "/#": ("", "+", "#")}  # a topic has at least one character
 SLASHES_MAX = 200  # in a topic or filter, as with Mosquitto; nobody needs more, and matching costs time per level
 

@@ -3,21 +3,23 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from brokerbed.broker.values import Message
+from brokerbed.broker.values import NO_PROPERTIES, Message, Properties
 from brokerbed.clients.session import Client
-from brokerbed.scenario.format import Publisher
+from brokerbed.scenario.peers import Publisher
 
+Received = Callable[[str, bytes, int, Properties], None]  # topic, payload, QoS, properties
 NewClient = Callable[[str, str, bool], Client]  # broker, client id, whether it starts with a clean session
 
 
 class PeerClient(Protocol):
-    """The MQTT client of a publisher or subscriber.
+    """The MQTT client of a peer.
 
-    It keeps its session, and reconnects until `disconnect` is called. The first three attributes are callbacks.
+    It keeps its session, and reconnects until `disconnect` is called. The first four attributes are callbacks.
     """
 
-    received: Callable[[str, bytes, int], None] | None  # topic, payload, QoS
+    received: Received | None
     acknowledged: Callable[[Message], None] | None  # the broker has acknowledged a publication
+    is_too_late: Callable[[Message], bool] | None  # asked before a message with a lifetime is sent; if so, it is not
     is_accepted_changed: Callable[[bool], None] | None  # the broker accepted the client, or the connection ended
 
     def connect(self) -> None: ...
@@ -25,7 +27,17 @@ class PeerClient(Protocol):
         """Breaks the connection without a DISCONNECT. The client does not reconnect before `connect` is called."""
 
     def subscribe(self, topic_filter: str, qos: int, /) -> None: ...
-    def publish(self, topic: str, payload: bytes, qos: int, /) -> None: ...
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        properties: Properties = NO_PROPERTIES,
+        expires_at_ns: int | None = None,
+        /,
+    ) -> None:
+        """Publishes a message, which dies at `expires_at_ns`, a time of the brokers' clock."""
+
     @property
     def is_connected(self) -> bool: ...
     @property
@@ -57,7 +69,7 @@ class Actor:
     def populate(self) -> None:
         """Makes the subscriptions of time zero, a little before time zero."""
 
-    def watch(self, publishers: Mapping[str, Publisher]) -> None:
+    def watch(self, streams: Mapping[str, Publisher]) -> None:
         """Somebody watches the run: from now on delays are remembered."""
 
     def begin(self) -> None:

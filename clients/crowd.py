@@ -10,7 +10,7 @@ from brokerbed.broker.config import Demand
 from brokerbed.broker.laws import sampler
 from brokerbed.clients.actor import Actor, NewClient, NewPeer, PeerClient
 from brokerbed.clients.parts.peers import ConnectedPeer
-from brokerbed.clients.session import Clock
+from brokerbed.clients.session import SharedClock
 from brokerbed.clients.stage import MessageRecorder
 from brokerbed.clients.workload import Law, stream
 from brokerbed.log.record import Log
@@ -22,7 +22,7 @@ class Crowd:
     """Plays a scenario's workload, or a share of it."""
 
     def __init__(
-        self, scenario: Scenario, clock: Clock, log: Log | None, new_client: NewClient, new_peer: NewPeer,
+        self, scenario: Scenario, clock: SharedClock, log: Log | None, new_client: NewClient, new_peer: NewPeer,
         part: int = 0, parts: int = 1,
     ) -> None:  # fmt: skip
         """Holds the clients of `part` of `parts`, so that several processes can share them."""
@@ -53,7 +53,7 @@ class Crowd:
 
     def watch(self) -> None:
         """From now on subscribers collect delivery statistics."""
-        copies = [copy for peer in self.scenario.publishers for copy in copies_of(self.scenario, peer)]
+        copies = [copy for stream in self.scenario.streams for copy in copies_of(self.scenario, stream)]
         for actor in (*self.peers, *self.others):
             actor.watch({copy.id: copy for copy in copies})
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from brokerbed.clients.workload import messages
-from brokerbed.scenario.format import Publisher
+from brokerbed.scenario.peers import Publisher
 
 
 @dataclass
@@ -29,7 +29,10 @@ class PublisherStats:
 
 
 class DeliveryStats:
-    """Delivery counts and delays observed by one subscriber. Publication times are recomputed from the seed."""
+    """Delivery counts and delays observed by one receiver. Publication times are recomputed from the seed.
+
+    The delay of an answer counts from its request, as the requester made it at a time that follows from the seed.
+    """
 
     def __init__(self, seed: int, publishers: Mapping[str, Publisher]) -> None:
         self._seed = seed
@@ -43,5 +46,6 @@ class DeliveryStats:
             peer = self._publishers.get(publisher)
             if peer is None:  # the publisher of a class
                 return
-            stats = self.by_publisher[publisher] = PublisherStats(messages(self._seed, publisher, peer.rate))
+            times = messages(self._seed, peer.cause, peer.rate, peer.arrivals)
+            stats = self.by_publisher[publisher] = PublisherStats(times)
         stats.add(number, now_ns, self.since_ns)

@@ -24,7 +24,6 @@ import uvloop
 from brokerbed.clients.actor import PeerClient
 from brokerbed.clients.crowd import Crowd
 from brokerbed.clients.delivery_stats import DeliveryStats
-from brokerbed.clients.parts.peers import PublishingPeer, SubscribingPeer
 from brokerbed.clients.raw_log import append
 from brokerbed.clients.session import Client
 from brokerbed.clients.sockets import BACKOFF_S, RealClock, SocketConnection
@@ -112,7 +111,7 @@ class Clients:
             "unsettled_peers": [peer.peer.id for peer in self.crowd.peers if not peer.client.is_settled],
             "connected_peers": [peer.peer.id for peer in self.crowd.peers if peer.client.is_connected],
             "under_way": sum(client.under_way for client in self.crowd.clients)
-            + sum(len(peer.stage) for peer in self.crowd.peers),
+            + sum(peer.waiting for peer in self.crowd.peers),
             "held": self._held,
         }
 
@@ -132,15 +131,15 @@ class Clients:
         a subscriber has observed of each publisher: the last number, the count, and the sum of delays in seconds.
         """
         for peer in self.crowd.peers:
-            if isinstance(peer, SubscribingPeer) and peer.delivery_stats is not None:
-                peer.delivery_stats.since_ns = since_ns
+            if peer.inbox is not None and peer.inbox.delivery_stats is not None:
+                peer.inbox.delivery_stats.since_ns = since_ns
         return [
             {
                 "id": peer.peer.id,
                 "connected": peer.client.is_connected,
-                "queue": len(peer.stage) + peer.client.under_way,
-                "sent": peer.sent if isinstance(peer, PublishingPeer) else None,
-                "seen": _observed(peer.delivery_stats) if isinstance(peer, SubscribingPeer) else {},
+                "queue": peer.waiting + peer.client.under_way,
+                "sent": peer.sent,
+                "seen": {} if peer.inbox is None else _observed(peer.inbox.delivery_stats),
             }
             for peer in self.crowd.peers
         ]
@@ -175,7 +174,7 @@ PEER_KINDS = {
 
 
 def kind_of_peers(scenario: Scenario) -> PeerKind:
-    has_peers = bool(scenario.publishers or scenario.subscribers)
+    has_peers = bool(scenario.all_peers)
     return PEER_KINDS[scenario.peers if has_peers else "light"]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import mqtt5
 
 from brokerbed.broker.core.run import Run, notification
-from brokerbed.broker.values import Message, Published
+from brokerbed.broker.values import NO_PROPERTIES, Message, Properties, Published
 
 Packet = mqtt5.Packet | Run | Published
 FOREVER_S = 0xFFFF_FFFF
@@ -26,6 +26,16 @@ class Clock(Protocol):
     @property
     def now_ns(self) -> int: ...
     def at(self, due_ns: int, action: Callable[[Any], None], argument: Any) -> None: ...
+
+
+class SharedClock(Clock, Protocol):
+    """A clock that can be compared with that of the brokers, which on real grounds is the wall clock."""
+
+    def of_brokers_ns(self, time_ns: int) -> int:
+        """A model time as a time of the brokers' clock."""
+
+    def model_ns(self, of_brokers_ns: int) -> int:
+        """A time of the brokers' clock as model time."""
 
 
 class PacketSink(Protocol):
@@ -59,8 +69,9 @@ class Client:
         self.client_id = client_id
         self.filters: dict[str, int] = {}  # the filters that it should be subscribed to, with the QoS
         self.confirmed: set[str] = set()  # the filters that the broker has acknowledged
-        self.received: Callable[[str, bytes, int], None] | None = None
+        self.received: Callable[[str, bytes, int, Properties], None] | None = None
         self.acknowledged: Callable[[Message], None] | None = None  # the broker has acknowledged a publication
+        self.is_too_late: Callable[[Message], bool] | None = None  # whether the time of a message is over
         self.is_accepted_changed: Callable[[bool], None] | None = None  # CONNACK has arrived, or the connection is lost
         self._is_clean = is_clean
         self._open_connection = dial
@@ -73,7 +84,7 @@ class Client:
         self._requests: dict[int, tuple[str, bool]] = {}  # by packet id: the filter, and whether to subscribe
         self._unacknowledged: dict[int, Published] = {}  # sent at QoS 1 and 2, by packet id
         self._released: set[int] = set()  # packet ids of those at QoS 2 for which PUBREL was sent
-        self._waiting: deque[tuple[str, bytes, int]] = deque()  # to be published when the window allows
+        self._waiting: deque[Message] = deque()  # to be published when the window allows
         self._unreleased: set[int] = set()  # packet ids received at QoS 2 for which PUBREL has not arrived
         self._attempts = 0
 
@@ -163,21 +174,36 @@ class Client:
         if self._is_accepted and self._out is not None:
             self._out.send(notification(topic, payload))
 
-    def publish(self, topic: str, payload: bytes, qos: int) -> None:
-        if qos == 0:
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        properties: Properties = NO_PROPERTIES,
+        expires_at_ns: int | None = None,
+    ) -> None:
+        """`expires_at_ns` is a time of the brokers' clock."""
+        if qos == 0 and properties == NO_PROPERTIES and expires_at_ns is None:
             self.notify(topic, payload)
+            return
+        message = Message(topic, payload, qos, False, None, properties, expires_at_ns)
+        if qos == 0:
+            if self._is_accepted:
+                self._send(Published(message, 0, False, 0, False))
         elif self._waiting or not self._is_accepted or len(self._unacknowledged) >= WINDOW:
-            self._waiting.append((topic, payload, qos))
+            self._waiting.append(message)
         else:
-            self._publish(topic, payload, qos)
+            self._publish(message)
 
     def _pump(self) -> None:
         while self._waiting and self._is_accepted and len(self._unacknowledged) < WINDOW:
-            self._publish(*self._waiting.popleft())
+            message = self._waiting.popleft()
+            if message.expires_at_ns is None or self.is_too_late is None or not self.is_too_late(message):
+                self._publish(message)
 
-    def _publish(self, topic: str, payload: bytes, qos: int) -> None:
+    def _publish(self, message: Message) -> None:
         packet_id = self._take_id()
-        published = Published(Message(topic, payload, qos, False, None), qos, False, packet_id, False)
+        published = Published(message, message.qos, False, packet_id, False)
         self._unacknowledged[packet_id] = published
         if self._out is not None:
             self._out.send(published)
@@ -211,7 +237,7 @@ class Client:
 
     def _receive_qos0(self, run: Run) -> None:
         if self.received is not None:
-            self.received(run.topic, run.data, 0)
+            self.received(run.topic, run.data, 0, NO_PROPERTIES)
 
     def _receive(self, packet: Published) -> None:
         if packet.qos == 2:
@@ -223,7 +249,8 @@ class Client:
             if packet.qos and self._out is not None:
                 self._out.send(mqtt5.PubAckPacket(packet.packet_id))
         if is_new and self.received is not None:
-            self.received(packet.message.topic, packet.message.payload, packet.qos)
+            message = packet.message
+            self.received(message.topic, message.payload, packet.qos, message.properties)
 
     def _connection_acknowledged(self, packet: mqtt5.ConnAckPacket) -> None:
         if int(packet.reason_code) >= REFUSED:

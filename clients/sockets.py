@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import mqtt5
 
+from brokerbed.broker.core.lifetime import interval_s
 from brokerbed.broker.core.run import Run
 from brokerbed.broker.errors import MqttError
 from brokerbed.broker.mqtt import frames, v5
-from brokerbed.broker.values import Message, Published, topic_head
+from brokerbed.broker.values import NO_PROPERTIES, Message, Published, format_indicator, properties_of, topic_head
 from brokerbed.clients.precise_timer import PreciseTimer
-from brokerbed.clients.session import Client, Packet
+from brokerbed.clients.session import QOS, Client, Packet
 
 BACKOFF_S = 0.05  # after a failed connection, before a client tries again
 PACKET_BYTES_MAX = 268_435_460
@@ -30,6 +31,7 @@ class RealClock:
         self.late_ns = self.late_ns_max = 0  # lateness of actions in wall time: the sum and the maximum
         self.done = self.done_late = 0  # counts of actions
         self._start_ns: int | None = None  # on the monotonic clock
+        self._start_wall_ns = 0
         self._heap: list[tuple[int, int, Callable[[Any], None], Any]] = []
         self._sequence = 0  # breaks ties
         self._timer = PreciseTimer(asyncio.get_running_loop(), self._run_due_actions)
@@ -41,9 +43,17 @@ class RealClock:
             return 0
         return round((time.monotonic_ns() - self._start_ns) * self.speedup)
 
+    def of_brokers_ns(self, time_ns: int) -> int:
+        """Rounded down, like `model_ns`, so that nothing seems to live longer than it does."""
+        return self._start_wall_ns + math.floor(time_ns / self.speedup)
+
+    def model_ns(self, of_brokers_ns: int) -> int:
+        return math.floor((of_brokers_ns - self._start_wall_ns) * self.speedup)
+
     def start(self, wall_ns: int) -> None:
         """Model time zero is at this wall time."""
         self._start_ns = wall_ns - time.time_ns() + time.monotonic_ns()
+        self._start_wall_ns = wall_ns
         self._arm()
 
     def close(self) -> None:
@@ -153,6 +163,8 @@ def _encoded(packet: Packet) -> bytes:
         return _publish(packet.topic, packet.data, 0, 0, False)
     if isinstance(packet, Published):
         message = packet.message
+        if message.properties != NO_PROPERTIES or message.expires_at_ns is not None:
+            return v5.encode(_with_properties(packet))
         return _publish(message.topic, message.payload, packet.qos, packet.packet_id, packet.is_duplicate)
     return v5.encode(packet)
 
@@ -164,15 +176,35 @@ def _publish(topic: str, payload: bytes, qos: int, packet_id: int, is_duplicate:
     return first + frames.encoded_length(len(head) + len(payload)) + head + payload
 
 
+def _with_properties(published: Published) -> mqtt5.PublishPacket:
+    message, properties = published.message, published.message.properties
+    return mqtt5.PublishPacket(
+        message.topic,
+        message.payload,
+        qos=QOS[published.qos],
+        packet_id=published.packet_id or None,
+        duplicate=published.is_duplicate,
+        payload_format_indicator=format_indicator(properties),
+        content_type=properties.content_type,
+        response_topic=properties.response_topic,
+        correlation_data=properties.correlation_data,
+        user_properties=list(properties.user_properties),
+        message_expiry_interval=None
+        if message.expires_at_ns is None
+        else interval_s(message.expires_at_ns, time.time_ns()),
+    )
+
+
 def _decoded(data: bytes, at: int, body: int, stop: int) -> Packet:
     if data[at] >> 4 != frames.PUBLISH:
         return v5.decode(data[at:stop])
     qos = data[at] >> 1 & 3
     raw_topic, packet_id, rest = frames.publish_parts(data, body, stop, qos)
-    if data[rest]:  # properties
+    properties = NO_PROPERTIES
+    if data[rest]:
         packet = cast("mqtt5.PublishPacket", v5.decode(data[at:stop]))
-        payload = bytes(packet.payload or b"")
+        payload, properties = bytes(packet.payload or b""), properties_of(packet)
     else:
         payload = data[rest + 1 : stop]
-    message = Message(frames.decoded_topic(raw_topic), payload, qos, False, None)
+    message = Message(frames.decoded_topic(raw_topic), payload, qos, False, None, properties)
     return Published(message, qos, False, packet_id, bool(data[at] & 8))

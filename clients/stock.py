@@ -11,16 +11,20 @@ import logging
 import math
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Self, TypeVar
 
 import aiomqtt
+from paho.mqtt import properties as paho
+from paho.mqtt.client import mqtt_ms_resend_pubrel, mqtt_ms_wait_for_pubcomp
 from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 
-from brokerbed.broker.values import Message
+from brokerbed.broker.core.lifetime import interval_s
+from brokerbed.broker.values import NO_PROPERTIES, Message, Properties
+from brokerbed.clients.actor import Received
 from brokerbed.clients.session import FOREVER_S, WINDOW
 from brokerbed.clients.sockets import BACKOFF_S
 
@@ -45,7 +49,7 @@ class _Session(aiomqtt.Client):
     """
 
     def __init__(self, address: tuple[str, int], client_id: str, lost: Callable[[], None]) -> None:
-        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties = paho.Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = FOREVER_S
         super().__init__(
             *address,
@@ -77,11 +81,21 @@ class _Session(aiomqtt.Client):
         # paho closes the socket of an attempt that timed out in the thread that connects, where the event loop must not
         # be touched. aiomqtt keeps the old answer after a lost connection, so it would not wait for the next CONNACK.
         self._client._sock_close()
+        self._remember_releases()
         self._connected = asyncio.get_running_loop().create_future()
         await super().__aenter__()
         if not self.is_open:  # lost again before this task ran, which aiomqtt does not remember
             self._disconnected.set_exception(aiomqtt.MqttError("the connection was lost at once"))
         return self
+
+    def _remember_releases(self) -> None:
+        """paho forgets that it has sent PUBREL if the next connection is lost before CONNACK.
+
+        It would then publish a message at QoS 2 again that the broker has already forwarded.
+        """
+        for message in self._client._out_messages.values():
+            if message.state == mqtt_ms_resend_pubrel:
+                message.state = mqtt_ms_wait_for_pubcomp
 
     def _on_disconnect(self, *arguments: Any, **options: Any) -> None:
         """aiomqtt does not notice a connection that is lost before CONNACK, and waits for its timeout."""
@@ -130,11 +144,12 @@ class StockClient:
 
     def __init__(self, address: Callable[[], tuple[str, int]], client_id: str) -> None:
         self.client_id = client_id
-        self.received: Callable[[str, bytes, int], None] | None = None
+        self.received: Received | None = None
         self.acknowledged: Callable[[Message], None] | None = None
+        self.is_too_late: Callable[[Message], bool] | None = None
         self.is_accepted_changed: Callable[[bool], None] | None = None
         self._address = address
-        self._filter: tuple[str, int] | None = None
+        self._filters: list[tuple[str, int]] = []
         self._session: _Session | None = None
         self._wanted = asyncio.Event()  # it should be connected
         self._accepted = asyncio.Event()  # it is connected, and the broker has accepted it
@@ -152,7 +167,7 @@ class StockClient:
     def is_settled(self) -> bool:
         if not self._wanted.is_set():
             return self._is_idle
-        return self.is_connected and (self._is_subscribed or self._filter is None)
+        return self.is_connected and (self._is_subscribed or not self._filters)
 
     @property
     def under_way(self) -> int:
@@ -208,16 +223,17 @@ class StockClient:
         try:
             async for message in session.messages:
                 if self.received is not None:
-                    self.received(message.topic.value, bytes(message.payload), message.qos)
+                    properties = _properties_of(message)
+                    self.received(message.topic.value, bytes(message.payload), message.qos, properties)
         finally:
             subscribing.cancel()
 
     async def _subscribe(self, session: _Session) -> None:
         """Subscribes on every connection, because aiomqtt does not report whether the session was kept."""
-        if self._filter is None:
+        if not self._filters:
             return
         try:
-            answers = await session.subscribe(*self._filter)
+            answers = await session.subscribe(self._filters)
         except aiomqtt.MqttError:
             session.break_()
             return
@@ -240,18 +256,27 @@ class StockClient:
     # -- requests ---------------------------------------------------------------------------------------------
 
     def subscribe(self, topic_filter: str, qos: int) -> None:
-        """Sets the subscription; called before the client connects."""
+        """Adds a subscription; called before the client connects."""
         assert self._session is None
-        self._filter = topic_filter, qos
+        self._filters.append((topic_filter, qos))
 
-    def publish(self, topic: str, payload: bytes, qos: int) -> None:
-        self._waiting.append(Message(topic, payload, qos, False, None))
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        properties: Properties = NO_PROPERTIES,
+        expires_at_ns: int | None = None,
+    ) -> None:
+        self._waiting.append(Message(topic, payload, qos, False, None, properties, expires_at_ns))
         self._pump()
 
     def _pump(self) -> None:
         """Publishes at most a window at once, because paho sends all that it holds again after a lost connection."""
         while self._waiting and self._accepted.is_set() and len(self._publishing) < WINDOW:
             message = self._waiting.popleft()
+            if self._is_too_late(message):
+                continue
             call = asyncio.create_task(self._publish(message))
             self._publishing[call] = message.qos
             call.add_done_callback(self._published)
@@ -261,13 +286,20 @@ class StockClient:
         assert self._session is not None
         while not self._session.is_open:  # the connection was lost before this task ran
             await self._accepted.wait()
+        if self._is_too_late(message):
+            return
         timeout_s = math.inf if message.qos else WRITE_S_MAX
         try:
-            await self._session.publish(message.topic, message.payload, message.qos, timeout=timeout_s)
+            await self._session.publish(
+                message.topic, message.payload, message.qos, properties=_encoded(message), timeout=timeout_s
+            )
         except aiomqtt.MqttError:  # the message was refused, or lost with its connection at QoS 0
             return
         if message.qos and self.acknowledged is not None:
             self.acknowledged(message)
+
+    def _is_too_late(self, message: Message) -> bool:
+        return message.expires_at_ns is not None and self.is_too_late is not None and self.is_too_late(message)
 
     def _published(self, call: asyncio.Task[None]) -> None:
         del self._publishing[call]
@@ -279,3 +311,26 @@ class StockClient:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _encoded(message: Message) -> paho.Properties | None:
+    """The properties of a request, an answer, or a message with a lifetime; these clients send no others."""
+    properties = message.properties
+    if properties == NO_PROPERTIES and message.expires_at_ns is None:
+        return None
+    encoded = paho.Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    if properties.response_topic is not None:
+        encoded.ResponseTopic = properties.response_topic
+    if properties.correlation_data is not None:
+        encoded.CorrelationData = properties.correlation_data
+    if message.expires_at_ns is not None:
+        encoded.MessageExpiryInterval = interval_s(message.expires_at_ns, time.time_ns())
+    return encoded
+
+
+def _properties_of(message: aiomqtt.Message) -> Properties:
+    """paho has an attribute only for a property that was sent."""
+    given = message.properties
+    return Properties(
+        response_topic=getattr(given, "ResponseTopic", None), correlation_data=getattr(given, "CorrelationData", None)
+    )

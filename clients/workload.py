@@ -2,13 +2,13 @@
 
 Every process (the subscriptions at a broker, a publisher's messages, a peer's ON and OFF periods) draws from a stream
 of its own, named after it and derived from the one seed. Another broker in the scenario changes nothing for the others.
-The state at time zero is drawn from the stationary law, with residual lifetimes.
+The state at time zero is drawn from the stationary law, with residual lifetimes; with a profile, from its periodic one.
 """
 
 import heapq
 import math
 from bisect import bisect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, count
 from random import Random
 from typing import NamedTuple, Protocol
@@ -33,6 +33,15 @@ def stream(seed: int, *name: object) -> Random:
     return Random("/".join(map(str, (seed, *name))))  # noqa: S311  # an experiment, not a secret
 
 
+class Profile(Protocol):
+    """A factor of rates that varies over time, as a scenario gives it."""
+
+    def at(self, time_ns: float) -> float: ...
+    def bounds(self) -> Iterator[tuple[float, float]]: ...
+    @property
+    def largest(self) -> float: ...
+
+
 class Duration:
     """Draws durations of a law, and residual durations of a renewal process in equilibrium."""
 
@@ -42,10 +51,16 @@ class Duration:
         self.next_ns = sampler(law.law, law.mean, draws, law.cv if law.cv is not None else 1.0)
 
     def residual_ns(self) -> int:
-        """The rest of the current duration: a uniform part of a duration that is drawn with a weight of its length."""
+        """The rest of the current duration."""
+        return self.next_ns() if self._law.law == "exponential" else self._divided_ns()[1]
+
+    def current_ns(self) -> tuple[int, int]:
+        """What has passed of the current duration, and the rest of it."""
+        return (self.next_ns(), self.next_ns()) if self._law.law == "exponential" else self._divided_ns()
+
+    def _divided_ns(self) -> tuple[int, int]:
+        """A duration that is drawn with a weight of its length, divided at a uniform place."""
         law, draws = self._law, self._draws
-        if law.law == "exponential":
-            return self.next_ns()
         if law.law == "deterministic":
             whole = float(law.mean)
         elif law.law == "uniform":
@@ -54,7 +69,8 @@ class Duration:
             cv = law.cv if law.cv is not None else 1.0
             sigma2 = math.log1p(cv * cv)
             whole = draws.lognormvariate(math.log(law.mean) + sigma2 / 2, math.sqrt(sigma2))
-        return round(whole * draws.random())
+        rest_ns = round(whole * draws.random())
+        return max(0, round(whole) - rest_ns), rest_ns
 
 
 class Change(NamedTuple):
@@ -74,33 +90,50 @@ class Share(NamedTuple):
     lifetime: Law | None = None
 
 
-def churn(shares: list[Share], draws: Random) -> Iterator[Change]:
+class Slots:
+    """Gives out the lowest free slot for each key, which is a class, or a broker with a class."""
+
+    def __init__(self) -> None:
+        self._free: dict[Hashable, list[int]] = {}  # below the highest slot in use
+        self._counts: dict[Hashable, int] = {}
+
+    def take(self, key: Hashable) -> int:
+        free = self._free.get(key)
+        slot = heapq.heappop(free) if free else self._counts.setdefault(key, 0)
+        if slot == self._counts[key]:
+            self._counts[key] += 1
+        return slot
+
+    def free(self, key: Hashable, slot: int) -> None:
+        heapq.heappush(self._free.setdefault(key, []), slot)
+
+
+def churn(shares: list[Share], draws: Random, profile: Profile | None = None) -> Iterator[Change]:
     """The changes of subscriptions at one broker in order of time, beginning with the subscriptions of time zero."""
     lifetimes = [Duration(share.lifetime, draws) for share in shares if share.lifetime is not None]
-    free_slots: dict[int, list[int]] = {}  # per class: below the highest slot in use
-    slot_counts: dict[int, int] = {}  # per class
+    slots = Slots()
     ends: list[tuple[int, int, int, int]] = []  # time, tie, class, slot
     ties = count()
 
     def begin(class_number: int, end_ns: int) -> int:
-        free = free_slots.get(class_number)
-        slot = heapq.heappop(free) if free else slot_counts.setdefault(class_number, 0)
-        if slot == slot_counts[class_number]:
-            slot_counts[class_number] += 1
+        slot = slots.take(class_number)
         heapq.heappush(ends, (end_ns, next(ties), class_number, slot))
         return slot
 
     for share, lifetime in zip(shares, lifetimes, strict=True):
         assert share.lifetime is not None
-        for _ in range(_poisson(share.rate_per_s * len(share.classes) * share.lifetime.mean / NS_PER_S, draws)):
+        mean_active = share.rate_per_s * len(share.classes) * share.lifetime.mean / NS_PER_S
+        for _ in range(poisson(mean_active * (1.0 if profile is None else profile.largest), draws)):
             class_number = _one_of(share.classes, draws)
-            yield Change(0, True, class_number, begin(class_number, lifetime.residual_ns()))
-    arriving = arrivals([share.rate_per_s * len(share.classes) for share in shares], draws)
+            rest_ns = lifetime.residual_ns() if profile is None else _thinned_ns(lifetime, profile, draws)
+            if rest_ns is not None:
+                yield Change(0, True, class_number, begin(class_number, rest_ns))
+    arriving = arrivals([share.rate_per_s * len(share.classes) for share in shares], draws, profile)
     next_ns, which = next(arriving, (None, 0))
     while ends or next_ns is not None:
         if next_ns is None or (ends and ends[0][0] <= next_ns):
             end_ns, _, class_number, slot = heapq.heappop(ends)
-            heapq.heappush(free_slots.setdefault(class_number, []), slot)
+            slots.free(class_number, slot)
             yield Change(end_ns, False, class_number, slot)
             continue
         class_number = _one_of(shares[which].classes, draws)
@@ -108,9 +141,43 @@ def churn(shares: list[Share], draws: Random) -> Iterator[Change]:
         next_ns, which = next(arriving, (None, 0))
 
 
-def publications(shares: list[Share], draws: Random) -> Iterator[tuple[int, int]]:
+def _thinned_ns(lifetime: Duration, profile: Profile, draws: Random) -> int | None:
+    """The rest of a lifetime at time zero, drawn as if the rate were always the largest one; None leaves it out."""
+    age_ns, rest_ns = lifetime.current_ns()
+    return rest_ns if draws.random() * profile.largest < profile.at(-age_ns) else None
+
+
+class Clients(NamedTuple):
+    """The clients of one class at one broker that come and go."""
+
+    class_number: int
+    size: int
+    on: Law
+    off: Law
+
+
+def population(members: Iterable[Clients], draws: Random) -> Iterator[Change]:
+    """The changes of the subscriptions of clients that come and go at one broker; each client has a slot of its own."""
+    changes: list[tuple[int, int, int, bool, Duration, Duration]] = []  # time, class, slot, and whether it is on before
+    for class_number, size, on, off in members:
+        on_periods, off_periods = Duration(on, draws), Duration(off, draws)
+        for slot in range(size):
+            is_on = draws.random() * (on.mean + off.mean) < on.mean
+            if is_on:
+                yield Change(0, True, class_number, slot)
+            first_ns = (on_periods if is_on else off_periods).residual_ns()
+            changes.append((first_ns, class_number, slot, is_on, on_periods, off_periods))
+    heapq.heapify(changes)
+    while changes:
+        time_ns, class_number, slot, was_on, on_periods, off_periods = changes[0]
+        yield Change(time_ns, not was_on, class_number, slot)
+        period_ns = (off_periods if was_on else on_periods).next_ns()
+        heapq.heapreplace(changes, (time_ns + period_ns, class_number, slot, not was_on, on_periods, off_periods))
+
+
+def publications(shares: list[Share], draws: Random, profile: Profile | None = None) -> Iterator[tuple[int, int]]:
     """The publications at one broker: time and class."""
-    for time_ns, which in arrivals([share.rate_per_s * len(share.classes) for share in shares], draws):
+    for time_ns, which in arrivals([share.rate_per_s * len(share.classes) for share in shares], draws, profile):
         yield time_ns, _one_of(shares[which].classes, draws)
 
 
@@ -124,6 +191,37 @@ def on_off(on: Law, off: Law, draws: Random) -> Iterator[tuple[int, bool]]:
         is_on = not is_on
         yield time_ns, is_on
         time_ns += (on_periods if is_on else off_periods).next_ns()
+
+
+class Recorded(Protocol):
+    """Recorded ON and OFF periods, as a scenario gives them."""
+
+    @property
+    def cycles_ns(self) -> Sequence[tuple[int, int]]: ...
+    @property
+    def is_shuffled(self) -> bool: ...
+    @property
+    def pass_ns(self) -> int: ...
+
+
+def recorded_on_off(recorded: Recorded, draws: Random) -> Iterator[tuple[int, bool]]:
+    """The same for recorded periods, pass after pass, from a place of the first pass that is uniform in time.
+
+    Shuffled, the ON periods and the OFF periods of every pass are permuted each by themselves. As all passes are
+    equally long, the process is stationary in both orders.
+    """
+    on_ns, off_ns = (list(periods) for periods in zip(*recorded.cycles_ns, strict=True))
+    time_ns = -int(draws.random() * recorded.pass_ns)
+    while True:
+        if recorded.is_shuffled:
+            draws.shuffle(on_ns)
+            draws.shuffle(off_ns)
+        for cycle_ns in zip(on_ns, off_ns, strict=True):
+            for is_on, period_ns in zip((True, False), cycle_ns, strict=True):
+                end_ns = time_ns + period_ns
+                if end_ns > 0:
+                    yield max(0, time_ns), is_on
+                time_ns = end_ns
 
 
 class Switch(NamedTuple):
@@ -151,30 +249,67 @@ def sources(on: Law, off: Law, classes: Sequence[int], draws: Random) -> Iterato
         heapq.heapreplace(changes, (time_ns + period_ns, class_number, not was_on))
 
 
-def arrivals(rates_per_s: list[float], draws: Random) -> Iterator[tuple[int, int]]:
+def arrivals(rates_per_s: list[float], draws: Random, profile: Profile | None = None) -> Iterator[tuple[int, int]]:
     """Several Poisson processes merged into one: the time, and the index of the process."""
     total = sum(rates_per_s)
     if total <= 0:
         return
     sums = list(accumulate(rates_per_s))
     rate_per_ns = total / NS_PER_S
-    time = 0.0
-    while True:
-        time += draws.expovariate(rate_per_ns)
+    for time in _poisson_times(rate_per_ns, draws) if profile is None else _thinned_times(rate_per_ns, draws, profile):
         which = 0 if len(sums) == 1 else min(bisect(sums, draws.random() * total), len(sums) - 1)
         yield round(time), which
 
 
-def messages(seed: int, publisher: str, rate_per_s: float) -> Iterator[tuple[int, int]]:
+def _poisson_times(rate_per_ns: float, draws: Random) -> Iterator[float]:
+    time = 0.0
+    while True:
+        time += draws.expovariate(rate_per_ns)
+        yield time
+
+
+def _thinned_times(rate_per_ns: float, draws: Random, profile: Profile) -> Iterator[float]:
+    """A Poisson process of varying rate: candidates come at the largest rate of an interval, and some are left out."""
+    time = 0.0
+    for end, bound in profile.bounds():
+        while bound > 0 and (time := time + draws.expovariate(rate_per_ns * bound)) < end:
+            if draws.random() * bound < profile.at(time):
+                yield time
+        time = end
+
+
+class RecordedTimes(Protocol):
+    """Recorded times of messages, as a scenario gives them."""
+
+    @property
+    def times_ns(self) -> Sequence[int]: ...
+    @property
+    def pass_ns(self) -> int: ...
+
+
+def messages(
+    seed: int, publisher: str, rate_per_s: float, recorded: RecordedTimes | None = None
+) -> Iterator[tuple[int, int]]:
     """The times at which a publisher publishes."""
-    return arrivals([rate_per_s], stream(seed, "messages", publisher))
+    draws = stream(seed, "messages", publisher)
+    return arrivals([rate_per_s], draws) if recorded is None else _recorded_times(recorded, draws)
+
+
+def _recorded_times(recorded: RecordedTimes, draws: Random) -> Iterator[tuple[int, int]]:
+    """Pass after pass, from a place of the first one that is uniform in time."""
+    begin_ns = -int(draws.random() * recorded.pass_ns)
+    while True:
+        for at_ns in recorded.times_ns:
+            if begin_ns + at_ns >= 0:
+                yield begin_ns + at_ns, 0
+        begin_ns += recorded.pass_ns
 
 
 def _one_of(classes: "range | tuple[int, ...]", draws: Random) -> int:
     return classes[int(draws.random() * len(classes))]
 
 
-def _poisson(mean: float, draws: Random) -> int:
+def poisson(mean: float, draws: Random) -> int:
     """A Poisson number, drawn as the number of arrivals of a process of rate 1 within `mean`."""
     number, time = 0, draws.expovariate(1.0)
     while time < mean:

@@ -151,6 +151,7 @@ BROKER = Dashboard(
         [
             View("Errors", "Dropped messages by reason, rejected messages, protocol errors, store problems.",
                  [(f"rate(brokerbed_messages_dropped_total{ONE}[$__rate_interval])", "dropped: {{reason}}"),
+                  (f"rate(brokerbed_messages_expired_total{ONE}[$__rate_interval])", "expired: {{place}}"),
                   (f"rate(brokerbed_messages_rejected_total{ONE}[$__rate_interval])", "rejected"),
                   (f"rate(brokerbed_protocol_errors_total{ONE}[$__rate_interval])", "protocol errors"),
                   (f"rate(brokerbed_store_problems_total{ONE}[$__rate_interval])", "store problems")], PER_S),

@@ -50,19 +50,23 @@ def model_s(scenario: Scenario) -> float:
 def rows_per_s(scenario: Scenario, expected: Expectation) -> float:
     """Expected rows of the message log per second of model time, as if rates were spread evenly over the classes."""
     predicted = {row.metric: row.predicted for row in expected.rows if not row.labels}
-    published_per_s = _published_per_s(scenario)
-    by_peers_per_s = scenario.copies * sum(publisher.rate for publisher in scenario.publishers)
+    published_per_s = sum(scenario.publication_rates_per_s)
+    by_peers_per_s = scenario.copies * sum(stream.rate for stream in scenario.streams)
     all_per_s = published_per_s + by_peers_per_s
     over_links_per_s = predicted["rate.notifications"]
     if over_links_per_s is None:  # a queue is unstable: no more than if everything went everywhere
         over_links_per_s = all_per_s * (len(scenario.tree) - 1)
-    acknowledged = scenario.copies * sum(publisher.rate for publisher in scenario.publishers if publisher.qos)
-    acknowledged += published_per_s if scenario.publications.qos else 0.0
+    acknowledged = scenario.copies * sum(stream.rate for stream in scenario.streams if stream.qos)
+    acknowledged += published_per_s if scenario.has_acknowledged_publications else 0.0
     service = scenario.service
     per_hop: float = 2 + (service.broker_in is not None) + (service.link is not None)  # sent, received, served, queued
     per_hop += acknowledged / all_per_s if all_per_s else 0
     arrivals_per_s, active = _subscriptions(scenario)
-    delivered_per_s = published_per_s * active / scenario.classes
+    delivered_per_s = scenario.publications.mean_rate_per_s(range(scenario.classes)) * active / scenario.classes
+    for demand in scenario.demands():
+        topics = len(demand.topics)
+        delivered_per_s += topics * float(demand.publication_rate.sum() * demand.mean_active.sum())
+        arrivals_per_s += topics * float(demand.arrival_rate.sum())
     to_peers_per_s = scenario.copies * sum(publisher.rate for publisher, _ in scenario.pairs())
     return (
         over_links_per_s * per_hop
@@ -75,20 +79,22 @@ def rows_per_s(scenario: Scenario, expected: Expectation) -> float:
     )
 
 
-def _published_per_s(scenario: Scenario) -> float:
-    return scenario.publications.mean_rate_per_s(range(scenario.classes))
-
-
 def _subscriptions(scenario: Scenario) -> tuple[float, float]:
     """The arrivals of subscriptions per second, and how many are active on average, times the classes they receive."""
     given = scenario.subscriptions
     spread = len(given.places) * scenario.classes - sum(broker in given.places for broker, _ in given.overrides)
-    parts = [(1.0, 1.0, churn) for churn in given.overrides.values()]  # how many, and how many classes each receives
+    parts = [(1.0, 1.0, it) for it in given.overrides.values()]  # how many, and how many classes each receives
     parts += [(spread, 1.0, given.spread)] if given.spread is not None else []
     if given.wide is not None and scenario.groups is not None:
         parts.append((len(given.places) * scenario.groups, scenario.classes / scenario.groups, given.wide))
-    arrivals_per_s = sum(count * churn.arrival_rate_per_s for count, _, churn in parts)
-    return arrivals_per_s, sum(count * classes * churn.mean_active for count, classes, churn in parts)
+    stays = 1 / (1 - given.roam)  # the number of brokers at which a subscription arrives, one after the other
+    stays *= given.mean_factor
+    arrivals_per_s = stays * sum(count * it.arrival_rate_per_s for count, _, it in parts)
+    active = stays * sum(count * classes * it.mean_active for count, classes, it in parts)
+    if given.placement is not None:
+        arrivals_per_s += scenario.classes * len(given.placement.brokers) * given.placement.arrival_rate_per_s
+        active += scenario.classes * given.placement.count
+    return arrivals_per_s, active
 
 
 def announcement(expected: Estimate, folder: Path) -> str | None:

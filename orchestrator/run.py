@@ -124,7 +124,7 @@ def _directory(
             run_directory.existing(*place), Path(experiment.file).read_bytes(), request, notify
         )
     if directory is None:
-        folder = run_directory.create(*place, experiment.file)
+        folder = run_directory.create(*place, experiment.file, experiment.files)
         directory = folder, run_request.write(folder, request)
     run_directory.point_latest_to(directory[0])
     return directory

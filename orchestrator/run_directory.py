@@ -11,6 +11,7 @@ import platform
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -27,8 +28,8 @@ from brokerbed.scenario.topology import Tree
 PACKAGES = ("mqtt5", "numpy", "pyarrow", "pyspark", "uvloop")  # packages whose version may affect the results of a run
 
 
-def create(out: Path, name: str, ground: str, seed: int, scenario_file: str) -> Path:
-    """Creates a new directory for a run."""
+def create(out: Path, name: str, ground: str, seed: int, scenario_file: str, files: Iterable[str]) -> Path:
+    """Creates a new directory for a run, with the scenario file and the files that it needs beside it."""
     stamp = time.strftime("%Y%m%dT%H%M%S")
     out.mkdir(parents=True, exist_ok=True)
     for attempt in range(1000):
@@ -39,6 +40,8 @@ def create(out: Path, name: str, ground: str, seed: int, scenario_file: str) -> 
             continue
         break
     shutil.copyfile(scenario_file, folder / "scenario.yaml")
+    for file in files:
+        shutil.copyfile(Path(scenario_file).with_name(file), folder / file)
     return folder
 
 

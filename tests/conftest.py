@@ -1,5 +1,6 @@
 """What all tests share: hypothesis profiles, scenario files from text, and skipping tests whose needs are not met."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("suite")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell does this in its background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TOGETHER = {  # folders whose tests share a process, so that they run one after the other; others stay together by folder
     "integration": "networks",

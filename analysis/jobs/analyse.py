@@ -23,18 +23,19 @@ from brokerbed.analysis.jobs.judge import judge
 from brokerbed.analysis.jobs.measure import Key, cells, measure
 from brokerbed.analysis.jobs.series import gather
 from brokerbed.analysis.jobs.session import Progress, session, with_tasks
-from brokerbed.analysis.measured import unseen_rate
+from brokerbed.analysis.measured import phase_key, unseen_rate
 from brokerbed.analysis.predict import Prediction, predict
 from brokerbed.analysis.report.figures import quantity
 from brokerbed.analysis.runs import Finished, Run
 from brokerbed.analysis.verdicts import AGREES, Compared, Measured, compare
 from brokerbed.analysis.windows import compared_ns
-from brokerbed.metrics import Row, Statistic
+from brokerbed.metrics import PER_PHASE, PHASES, Row, Statistic
 from brokerbed.scenario.units import NS_PER_S
 
 PORTION_ROWS = 15_000_000  # of the points that are analysed together; sorting more runs at once fills the heap
 COLUMNS = (
     "metric", "labels", "unit", "predicted", "measured", "ci_low", "ci_high", "relative_error", "verdict", "longer",
+    "method", "standard_error",
 )  # fmt: skip
 
 
@@ -59,10 +60,13 @@ class Point:
         return self.passes({AGREES})
 
     def passes(self, allowed: Collection[str | None]) -> bool:
-        """Whether every headline row has one of these verdicts (None: no prediction), and every invariant holds."""
-        return all(row.verdict in allowed for row in self.headline) and all(
-            invariant.holds for invariant in self.invariants
-        )
+        """Whether every headline row has one of these verdicts (None: no prediction), and every invariant holds.
+
+        If a run never forgets how it began, its rows are for information only, as predictions are means over all runs.
+        """
+        is_comparable = self.runs[0].scenario.subscriptions.forgets
+        are_allowed = all(row.verdict in allowed for row in self.headline) or not is_comparable
+        return are_allowed and all(invariant.holds for invariant in self.invariants)
 
     def as_json(self, detail: bool) -> dict[str, Any]:
         first, predicted = self.runs[0], self.prediction.as_json(detail=False)
@@ -193,7 +197,10 @@ def _measurements(facts: Facts) -> tuple[pd.DataFrame, dict[Key, Measured]]:
 
 
 def _measured(measured: dict[Key, Measured], point: int, row: Row, seconds: float) -> Measured | None:
-    value = measured.get((point, row.metric, tuple(row.labels.values())))
+    labels = tuple(row.labels.values())
+    if tuple(row.labels) == PER_PHASE:
+        labels, seconds = phase_key(*labels), seconds / PHASES
+    value = measured.get((point, row.metric, labels))
     if value is None and row.kind.statistic is Statistic.RATE and seconds > 0:
         return unseen_rate(seconds)
     return value
@@ -228,7 +235,7 @@ def write(analysis: Analysis) -> None:
     whose = *swept, "seed", "seeds_pooled"
     tables = {
         "compared": ("point", *COLUMNS, *whose),
-        "predicted": ("point", "metric", "labels", "unit", "predicted", *whose),
+        "predicted": ("point", "metric", "labels", "unit", "predicted", "method", "standard_error", *whose),
         "measured": ("point", "metric", "labels", "unit", "measured", "ci_low", "ci_high", *whose),
     }
     table = pa.Table.from_pylist(rows, schema)
@@ -243,7 +250,7 @@ def write(analysis: Analysis) -> None:
     (folder / "summary.json").write_text(summary + "\n", encoding="utf-8")
 
 
-_TEXTS = ("metric", "labels", "unit", "verdict")
+_TEXTS = ("metric", "labels", "unit", "verdict", "method")
 
 
 def _swept(points: Sequence[Point]) -> dict[str, list[float | str | None]]:

@@ -1,7 +1,7 @@
 """The audit: tests of the models' assumptions on the runs themselves."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -22,9 +22,12 @@ from brokerbed.analysis.metrics.registry import metrics
 from brokerbed.analysis.runs import Run
 from brokerbed.analysis.tallies import MESSAGES, PUBLICATIONS, SUBSCRIPTIONS
 from brokerbed.analysis.transforms.connections import QUANTILES
-from brokerbed.analysis.windows import BATCHES, NOT_COMPARED, Interval
-from brokerbed.metrics import TOTAL, Metric, Statistic
-from brokerbed.scenario import Scenario
+from brokerbed.analysis.windows import NOT_COMPARED, Interval
+from brokerbed.metrics import PHASES, TOTAL, Metric, Statistic
+from brokerbed.scenario import Peer, Scenario
+from brokerbed.scenario.profile import Factor
+from brokerbed.scenario.recorded import Arrivals
+from brokerbed.scenario.topology import Floats
 from brokerbed.scenario.units import NS_PER_S
 
 POISSON = {
@@ -51,7 +54,8 @@ def audit(facts: Facts, cells: pd.DataFrame, on_periods: Tenths) -> dict[int, li
                 for at, by_bin in by_run[run.number].items()
                 if (whole := {bin_: count for bin_, count in by_bin.items() if bin_ in is_whole})
             }
-    batches = batch_values(cells)
+    runs_with_phases = {run.number for run in frames.finished.runs if run.scenario.profiles}
+    batches = batch_values(cells, facts.batch_s, runs_with_phases)
     runs_of_point: dict[int, list[Run]] = defaultdict(list)
     for run in frames.finished.runs:
         runs_of_point[run.point].append(run)
@@ -71,45 +75,81 @@ def _of_run(
 ) -> list[Assumption]:
     assumptions = []
     for kind, name in POISSON.items():
-        if kind == PUBLICATIONS and run.scenario.publications.sources is not None:
-            continue  # they come in bursts, while their sources are on
-        bin_counts = {at: list(by_bin.values()) for at, by_bin in counts[run.number, kind].items()}
-        assumptions += are_poisson(name, bin_counts, len(bins))
-    tenths = {at: [by_bin.get(place, 0) for place in range(QUANTILES)] for at, by_bin in on_periods.items()}
+        if kind == PUBLICATIONS and not run.scenario.publications_are_poisson:
+            continue
+        if kind == SUBSCRIPTIONS and not run.scenario.subscriptions_are_poisson:
+            continue
+        bin_counts = {
+            at: [by_bin.get(bin_, 0) for bin_ in bins]
+            for at, by_bin in counts[run.number, kind].items()
+            if "/" not in at  # answers are made when requests were served
+        }
+        if kind == MESSAGES:
+            of_traces = _copies(run.scenario, [it for it in run.scenario.publishers if it.arrivals is not None])
+            bin_counts = {at: it for at, it in bin_counts.items() if at not in of_traces}
+        profile = {
+            PUBLICATIONS: run.scenario.publications.profile,
+            SUBSCRIPTIONS: run.scenario.subscriptions.profile,
+        }.get(kind)
+        weights = [] if profile is None else _seconds(profile, bins, bin_ns_of(run))
+        if kind == SUBSCRIPTIONS:
+            tree, subscriptions = run.scenario.tree, run.scenario.subscriptions
+            bin_counts = {at: it for at, it in bin_counts.items() if subscriptions.is_poisson_at(tree.index[at])}
+        assumptions += are_poisson(name, bin_counts, len(bins), weights)
+    scenario = run.scenario
+    recorded = {it.id for it in (*scenario.publishers, *scenario.subscribers) if it.connectivity is not None}
+    tenths = {
+        at: [by_bin.get(place, 0) for place in range(QUANTILES)]
+        for at, by_bin in on_periods.items()
+        if at not in recorded
+    }
     assumptions += are_exponential("ON periods are exponential", tenths)
     assumptions += is_stationary("stationary", batches)
-    assumptions += keep_rates(
-        "load generators keep their rates", _rates(run, counts, len(bins) * bin_ns_of(run) / NS_PER_S)
-    )
+    assumptions += keep_rates("load generators keep their rates", _rates(run, counts, bins))
     assumptions += [Assumption(f"the testbed keeps up ({warning})", run.ground, 0.0, False) for warning in run.warnings]
     return assumptions
 
 
-def _rates(run: Run, counts: Counts, seconds: float) -> list[tuple[str, int, float]]:
+def _copies(scenario: Scenario, peers: Iterable[Peer]) -> set[str]:
+    return {scenario.copy_of(peer, copy).id for peer in peers for copy in range(scenario.copies)}
+
+
+def _seconds(profile: Factor, bins: list[int], bin_ns: int) -> list[float]:
+    """How long the rate of factor 1 would take for what is expected in each bin."""
+    limits = [(bin_ * bin_ns, (bin_ + 1) * bin_ns) for bin_ in bins]
+    return [(profile.integral_ns(end) - profile.integral_ns(begin)) / NS_PER_S for begin, end in limits]
+
+
+def _rates(run: Run, counts: Counts, bins: list[int]) -> list[tuple[str, int, float]]:
     """Places with the number of messages that were generated there, and the expected number."""
     scenario = run.scenario
+    seconds, profile = len(bins) * bin_ns_of(run) / NS_PER_S, scenario.publications.profile
+    due_s = seconds if profile is None else sum(_seconds(profile, bins, bin_ns_of(run)))
     published = {at: sum(by_bin.values()) for at, by_bin in counts[run.number, PUBLICATIONS].items()}
     rates = [
-        (name, published.get(name, 0), rate * seconds)
-        for name, rate in zip(scenario.tree.names, _publication_rates(scenario), strict=True)
-        if scenario.publications.sources is None  # their number varies too much for this test
+        (name, published.get(name, 0), rate * due_s)
+        for name, rate in zip(scenario.tree.names, scenario.publication_rates_per_s, strict=True)
+        if scenario.publications_are_poisson  # otherwise their number varies too much for this test
     ]
     of_peers = counts[run.number, MESSAGES]
-    for peer in scenario.publishers:
+    for peer in scenario.generators:
         ids = [scenario.copy_of(peer, copy).id for copy in range(scenario.copies)]
         total = sum(sum(of_peers.get(peer_id, {}).values()) for peer_id in ids)
-        rates.append((peer.id, total, peer.rate * scenario.copies * seconds))
+        due = peer.rate * scenario.copies * seconds
+        if peer.arrivals is not None:  # no fewer than where the fewest were recorded
+            due = float(scenario.copies * _fewest(peer.arrivals, bins, bin_ns_of(run)))
+        rates.append((peer.id, total, due))
     return rates
 
 
-def _publication_rates(scenario: Scenario) -> list[float]:
-    """The mean publication rate at each broker, over all classes."""
-    publications, brokers = scenario.publications, range(len(scenario.tree))
-    spread = [publications.spread_per_s if broker in publications.places else 0.0 for broker in brokers]
-    rates = [rate * scenario.classes for rate in spread]
-    for (broker, _), rate in publications.overrides_per_s.items():
-        rates[broker] += rate - spread[broker]
-    return [rate * publications.share_on for rate in rates]
+def _fewest(arrivals: Arrivals, bins: list[int], bin_ns: int) -> int:
+    """The fewest messages that these bins can contain, wherever the trace begins."""
+    stretches = [0]
+    for place, bin_ in enumerate(bins):
+        if place and bin_ != bins[place - 1] + 1:
+            stretches.append(0)
+        stretches[-1] += bin_ns
+    return sum(map(arrivals.fewest_within, stretches))
 
 
 def _whole_bins(intervals: list[Interval], bin_ns: int) -> list[int]:
@@ -122,7 +162,9 @@ def _whole_bins(intervals: list[Interval], bin_ns: int) -> list[int]:
     return [bin_ for bin_, covered_ns in sorted(full.items()) if covered_ns == bin_ns]
 
 
-def batch_values(cells: pd.DataFrame) -> dict[int, dict[str, list[float]]]:
+def batch_values(
+    cells: pd.DataFrame, batch_s: Mapping[int, Floats], with_phases: Collection[int] = ()
+) -> dict[int, dict[str, list[float]]]:
     """The values of successive batches, by run and headline row, merged until neighbours are uncorrelated.
 
     In a batch without messages a rate is 0, but there is no delay, so such batches are left out of rows of delays.
@@ -133,15 +175,19 @@ def batch_values(cells: pd.DataFrame) -> dict[int, dict[str, list[float]]]:
         for name, metric in metrics().items()
         if metric.headline is not None and metric.statistic is not Statistic.SHARE
     }
-    sums_by_row: dict[tuple[int, str], Numbers] = defaultdict(lambda: np.zeros((2, BATCHES)))
+    sums_by_row: dict[tuple[int, str], Numbers] = {}
     sums = cells[_is_headline(cells, tested)].groupby(["run", "metric", "first", "second", "batch"])[["x", "n"]].sum()
     for (run, metric, first, second, batch), x, n in zip(sums.index, sums["x"], sums["n"], strict=True):
-        batch_sums = sums_by_row[run, " ".join((metric, *filter(None, (first, second))))]
-        batch_sums[:, batch] = x, n
-        if tested[metric].statistic.is_over_time:
-            batch_sums[1] = n
+        row = run, " ".join((metric, *filter(None, (first, second))))
+        if row not in sums_by_row:
+            sums_by_row[row] = np.zeros((2, len(batch_s[run])))
+            if tested[metric].statistic.is_over_time:
+                sums_by_row[row][1] = batch_s[run]
+        sums_by_row[row][:, batch] = x, n
     values: dict[int, dict[str, list[float]]] = defaultdict(dict)
-    for (run, name), (x_, n_) in sorted(sums_by_row.items()):
+    for (run, name), sums_of_row in sorted(sums_by_row.items(), key=lambda item: item[0]):
+        phases = PHASES if run in with_phases else 1  # whole periods are compared with one another
+        x_, n_ = sums_of_row.reshape(2, -1, phases).sum(2)
         values[run][name] = independent(x_[None], n_[None])
     return dict(values)
 

@@ -10,14 +10,15 @@ from brokerbed.analysis.jobs.frames import Frames
 from brokerbed.analysis.jobs.once import once
 from brokerbed.analysis.marks import marks_of
 from brokerbed.analysis.tallies import Tally
-from brokerbed.analysis.transforms import fates
+from brokerbed.analysis.transforms import delays, fates, lifetimes
 from brokerbed.analysis.transforms.connections import connections
+from brokerbed.analysis.transforms.exchanges import exchanges
 from brokerbed.analysis.transforms.faults import aftermath
 from brokerbed.analysis.transforms.passages import passages
 from brokerbed.analysis.transforms.tally import tally
-from brokerbed.analysis.windows import BATCHES, Interval, compared_ns, intervals
+from brokerbed.analysis.windows import Interval, batch_seconds, intervals, periodic_intervals
 from brokerbed.scenario import Scenario
-from brokerbed.scenario.units import NS_PER_S
+from brokerbed.scenario.topology import Floats
 
 FEW_MISSING = 100_000  # as many can be sent to every worker, which spares sorting the log to find their traces
 
@@ -39,13 +40,44 @@ class Facts:
         return passages(self.frames.clients).persist()
 
     @once
+    def inputs(self) -> DataFrame | None:
+        """The delays at the inputs of brokers; None if no run has any."""
+        if not any(scenario.service.broker_in for scenario in self.scenarios):
+            return None
+        return delays.input_spans(self.frames.events).persist()
+
+    @once
+    def outputs(self) -> DataFrame | None:
+        """The delays at the outputs of brokers, to links and sessions; None if no run has any."""
+        subscribers = [subscriber for scenario in self.scenarios for subscriber in scenario.subscribers]
+        has_sessions = any(subscriber.session_service or subscriber.is_intermittent for subscriber in subscribers)
+        if not has_sessions and not any(scenario.service.link for scenario in self.scenarios):
+            return None
+        return delays.output_spans(self.frames.events, self.frames.queues).persist()
+
+    @once
     def connected(self) -> DataFrame:
         """When peers connected and disconnected."""
         return connections(self.frames.events, self.frames.peers).persist()
 
     @once
+    def exchanges(self) -> DataFrame | None:
+        """One row per request and responder; None if there are none."""
+        roles = self.frames.exchange_roles
+        return None if roles is None else exchanges(self.passed, roles).persist()
+
+    @once
     def due(self) -> DataFrame:
-        return fates.due(self.passed, self.frames.audiences)
+        due = fates.due(self.passed, self.frames.audiences)
+        if self.lifetimes is None:
+            return due
+        return lifetimes.of_due(due, self.lifetimes, lifetimes.ends(self.frames.clients, self.lifetimes)).persist()
+
+    @once
+    def lifetimes(self) -> DataFrame | None:
+        """When the time of each message that has a lifetime is over; None if no publisher gives its messages one."""
+        has_any = any(publisher.expiry is not None for run in self.scenarios for publisher in run.publishers)
+        return lifetimes.lifetimes(self.frames.clients).persist() if has_any else None
 
     @once
     def fates(self) -> DataFrame | None:
@@ -108,24 +140,27 @@ class Facts:
     @once
     def intervals(self) -> dict[int, list[Interval]]:
         """The intervals of time of each run, with the batches of compared time."""
-        return {
-            run.number: intervals(
-                *run.measured_ns,
-                [(fault.struck_ns, fault.until_ns) for fault in self.faults if fault.run == run.number],
-                [life.restarted_ns for life in self.restarts if life.run == run.number],
+        found = {}
+        for run in self.frames.finished.runs:
+            cuts = [(fault.struck_ns, fault.until_ns) for fault in self.faults if fault.run == run.number]
+            marks = [life.restarted_ns for life in self.restarts if life.run == run.number]
+            period_ns = run.scenario.period_ns
+            found[run.number] = (
+                intervals(*run.measured_ns, cuts, marks)
+                if period_ns is None
+                else periodic_intervals(*run.measured_ns, cuts, marks, period_ns)
             )
-            for run in self.frames.finished.runs
-        }
+        return found
 
     @property
     def points(self) -> dict[int, int]:
         """The point of each run."""
         return {run.number: run.point for run in self.frames.finished.runs}
 
-    @property
-    def batch_s(self) -> dict[int, float]:
-        """The length of a batch of each run."""
-        return {run: compared_ns(pieces) / NS_PER_S / BATCHES for run, pieces in self.intervals.items()}
+    @once
+    def batch_s(self) -> dict[int, Floats]:
+        """The lengths of the batches of each run."""
+        return {run: batch_seconds(pieces) for run, pieces in self.intervals.items()}
 
     @once
     def times(self) -> DataFrame:

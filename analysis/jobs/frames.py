@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from brokerbed.analysis.runs import STORED, Finished, Run
-from brokerbed.analysis.windows import BATCHES, Interval, compared_ns
+from brokerbed.analysis.transforms.exchanges import ANSWERED, ASKED, REPLIED, SERVED
+from brokerbed.analysis.windows import NOT_COMPARED, Interval, batch_seconds
 from brokerbed.log.record import CLIENTS
 from brokerbed.scenario import Algorithm, Scenario, is_wildcard, matches
-from brokerbed.scenario.units import NS_PER_S
 from brokerbed.topics import merged_filter
 
 BINS = 128  # per run, by which rows are joined with the interval of their time
@@ -90,9 +90,10 @@ class Frames:
         rows = []
         for run in self.finished.runs:
             bin_ns, run_intervals = bin_ns_of(run), intervals[run.number]
-            seconds = compared_ns(run_intervals) / NS_PER_S / BATCHES
+            lengths_s = batch_seconds(run_intervals).tolist()
             for number, interval in enumerate(run_intervals):
                 bins = range(max(-1, interval.begin_ns // bin_ns), max(-1, (interval.end_ns - 1) // bin_ns) + 1)
+                seconds = 0.0 if interval.batch == NOT_COMPARED else lengths_s[interval.batch]
                 limits = number, interval.begin_ns, interval.end_ns, interval.batch, seconds
                 rows += [(run.number, run.point, bin_, *limits) for bin_ in bins]
         return self.table(
@@ -102,18 +103,18 @@ class Frames:
 
     @cached_property
     def peers(self) -> DataFrame:
-        """Every copy of every peer."""
+        """Every copy of every peer, and of every stream of messages that a peer sends."""
         rows = [
             (run.number, peer_id, base, copy, comes_and_goes)
             for run in self.finished.runs
             for copy in range(run.scenario.copies)
-            for peer_id, base, comes_and_goes in _peers_of(run.scenario, copy)
+            for peer_id, (base, comes_and_goes) in _peers_of(run.scenario, copy).items()
         ]
         return self.table(rows, "run int, id string, base string, copy int, comes_and_goes boolean")
 
     @cached_property
     def audiences(self) -> DataFrame:
-        """The subscribers of each publisher, copy by copy."""
+        """The receivers of each stream of messages, copy by copy."""
         audiences: dict[tuple[int, str], list[str]] = {}
         for number, publisher, subscriber, _ in self._ways():
             audiences.setdefault((number, publisher), []).append(subscriber)
@@ -133,11 +134,31 @@ class Frames:
     def _ways(self) -> Iterable[tuple[int, str, str, list[str]]]:
         for run in self.finished.runs:
             scenario = run.scenario
-            for publisher, subscriber in scenario.pairs():
-                path = [scenario.tree.names[place] for place in scenario.tree.path(publisher.broker, subscriber.broker)]
+            for stream, receiver in scenario.pairs():
+                path = [scenario.tree.names[place] for place in scenario.tree.path(stream.broker, receiver.broker)]
                 for copy in range(scenario.copies):
-                    ids = scenario.copy_of(publisher, copy).id, scenario.copy_of(subscriber, copy).id
+                    ids = scenario.copy_of(stream, copy).id, scenario.copy_of(receiver, copy).id
                     yield run.number, *ids, path
+
+    @cached_property
+    def exchange_roles(self) -> DataFrame | None:
+        """What the rows of transforms/passages.py are for requests and their answers; None if no run has requests."""
+        rows = []
+        for run in self.finished.runs:
+            scenario = run.scenario
+            for asks, serves in scenario.exchanges():
+                for copy in range(scenario.copies):
+                    requester, responder = scenario.copy_of(asks, copy).id, scenario.copy_of(serves, copy).id
+                    answers = scenario.copy_of(serves.answers_to(asks), copy).id
+                    exchange = run.number, asks.id, serves.id, copy
+                    rows += [
+                        (*exchange, requester, requester, ASKED),
+                        (*exchange, requester, responder, SERVED),
+                        (*exchange, answers, answers, REPLIED),
+                        (*exchange, answers, requester, ANSWERED),
+                    ]
+        names = "run int, requester string, responder string, copy int, origin string, client string, role string"
+        return self.table(rows, names) if rows else None
 
     @cached_property
     def queues(self) -> DataFrame:
@@ -146,7 +167,7 @@ class Frames:
         for run in self.finished.runs:
             scenario = run.scenario
             for peer in scenario.subscribers:
-                if peer.session_service is not None or peer.on is not None:
+                if peer.session_service is not None or peer.is_intermittent:
                     ids = [scenario.copy_of(peer, copy).id for copy in range(scenario.copies)]
                     rows += [(run.number, client, "session", peer.id) for client in ids]
             if scenario.service.link is not None:
@@ -200,12 +221,25 @@ class Frames:
         """The directions of links on which notifications may cross that nobody below the link wants."""
         rows = []
         for run in self.finished.runs:
-            algorithm = run.scenario.algorithm
+            algorithm, media = run.scenario.algorithm, run.scenario.media
             for child, parent in run.scenario.tree.links if _may_be_unwanted(algorithm) else ():
-                rows.append((run.number, f"{child}>{parent}", child, True))
-                if algorithm.merges:
+                if child not in media:
+                    rows.append((run.number, f"{child}>{parent}", child, True))
+                if algorithm.merges and parent not in media:
                     rows.append((run.number, f"{parent}>{child}", child, False))
         return self.table(rows, "run int, client string, child string, is_up boolean")
+
+    @cached_property
+    def bandwidths(self) -> DataFrame | None:
+        """The directions of links with a bandwidth; None if there are none."""
+        rows = [
+            (run.number, ">".join(ends), link.bandwidth)
+            for run in self.finished.runs
+            for link in run.scenario.links
+            if link.bandwidth is not None
+            for ends in (link.between, link.between[::-1])
+        ]
+        return self.table(rows, "run int, client string, bandwidth double") if rows else None
 
     @cached_property
     def wildcards(self) -> DataFrame | None:
@@ -214,9 +248,9 @@ class Frames:
         for run in self.finished.runs:
             scenario = run.scenario
             copies = range(scenario.copies)
-            filters = [scenario.copy_of(peer, copy).topic for peer in scenario.subscribers for copy in copies]
+            filters = [scenario.copy_of(peer, copy).topic for peer in scenario.receivers for copy in copies]
             filters += scenario.filters_of_parts
-            others = [scenario.copy_of(peer, copy).topic for peer in scenario.publishers for copy in copies]
+            others = [scenario.copy_of(stream, copy).topic for stream in scenario.streams for copy in copies]
             others += scenario.topics_of_parts
             groups = range(scenario.groups or 0) if scenario.subscriptions.wide is not None else ()
             wildcards = dict.fromkeys([*filter(is_wildcard, filters), *map(scenario.group_filter, groups)])
@@ -258,15 +292,10 @@ def bin_ns_of(run: Run) -> int:
     return max(1, -(-run.measured_ns[1] // BINS))
 
 
-def _peers_of(scenario: Scenario, copy: int) -> list[tuple[str, str, bool]]:
-    publishers = [
-        (scenario.copy_of(publisher, copy).id, publisher.id, publisher.on is not None)
-        for publisher in scenario.publishers
-    ]
-    return publishers + [
-        (scenario.copy_of(subscriber, copy).id, subscriber.id, subscriber.on is not None)
-        for subscriber in scenario.subscribers
-    ]
+def _peers_of(scenario: Scenario, copy: int) -> dict[str, tuple[str, bool]]:
+    """By id: the id of the peer in the scenario, and whether it comes and goes."""
+    streams = {scenario.copy_of(it, copy).id: (it.sender, it.is_intermittent) for it in scenario.streams}
+    return streams | {scenario.copy_of(it, copy).id: (it.id, it.is_intermittent) for it in scenario.receivers}
 
 
 def _escaped(path: str) -> str:

@@ -12,7 +12,7 @@ from brokerbed.analysis.invariants import FAULTS, INVARIANTS, Invariant, Judged
 from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.right_tables import Held, RightTables, compared
 from brokerbed.analysis.tallies import crossed, sent_always
-from brokerbed.analysis.transforms import balance, entries, order
+from brokerbed.analysis.transforms import balance, entries, lifetimes, order
 from brokerbed.scenario.faults.registry import FAULTS as FAULT_KINDS
 from brokerbed.topics import ADVERTISE
 
@@ -68,10 +68,15 @@ def _by_point(
 
 def _judged(facts: Facts) -> Iterator[DataFrame]:
     frames, events = facts.frames, facts.frames.events
-    if any(scenario.publishers for scenario in facts.scenarios):
+    if any(scenario.generators for scenario in facts.scenarios):
         yield from checks.messages_lost(facts.due, facts.fates)
         yield checks.order_and_once(order.out_of_order(facts.passed))
-    if any(scenario.publications.qos > 0 for scenario in facts.scenarios):
+    if facts.lifetimes is not None:
+        died = lifetimes.ends(frames.clients, facts.lifetimes), lifetimes.deaths(events, facts.lifetimes)
+        yield from checks.died_in_time(*died)
+    if facts.exchanges is not None:
+        yield checks.requests_answered(facts.exchanges)
+    if any(scenario.has_acknowledged_publications for scenario in facts.scenarios):
         identified = events.where(F.col("event") == "identified").select(
             "run", F.col("client").alias("publisher"), F.col("number").cast("long")
         )

@@ -1,15 +1,21 @@
 """The measuring job: turns the logs of all runs of a directory into the measured rows of every metric."""
 
+from collections.abc import Mapping
 from functools import reduce
+from itertools import chain
 
 import pandas as pd
 from pyspark.sql import DataFrame
 
 from brokerbed.analysis.jobs.facts import Facts
-from brokerbed.analysis.measured import measured_by_count, measured_by_time
+from brokerbed.analysis.measured import measured_by_count, measured_by_quantile, measured_by_time
 from brokerbed.analysis.metrics.registry import definitions, metrics
+from brokerbed.analysis.runs import Run
 from brokerbed.analysis.tallies import CELL
 from brokerbed.analysis.verdicts import Measured
+from brokerbed.metrics import PHASES, Statistic
+from brokerbed.scenario.topology import Floats
+from brokerbed.scenario.units import NS_PER_S
 
 Key = tuple[int, str, tuple[str, ...]]  # point, metric, values of its labels
 
@@ -29,11 +35,27 @@ def measure(facts: Facts, cells: pd.DataFrame) -> dict[Key, Measured]:
     runs = facts.frames.finished.runs
     seconds = facts.batch_s
     over_time = [metric.name for metric in metrics().values() if metric.statistic.is_over_time]
-    is_over_time = cells["metric"].isin(over_time)
+    quantiles = [metric.name for metric in metrics().values() if metric.statistic is Statistic.QUANTILE]
+    is_over_time, is_quantile = (cells["metric"].isin(names) for names in (over_time, quantiles))
     measured: dict[Key, Measured] = {}
     for point in dict.fromkeys(run.point for run in runs):
         is_here = cells["point"] == point
         lengths = {run.number: seconds[run.number] for run in runs if run.point == point}
-        measured |= {(point, *row): value for row, value in measured_by_time(cells[is_here & is_over_time], lengths)}
-        measured |= {(point, *row): value for row, value in measured_by_count(cells[is_here & ~is_over_time])}
+        phases = PHASES if any(run.scenario.profiles for run in runs if run.point == point) else 1
+        by_time = measured_by_time(cells[is_here & is_over_time], lengths, phases > 1)
+        counted = cells[is_here & ~is_over_time & ~is_quantile]
+        at_most = _batches_max([run for run in runs if run.point == point], lengths)
+        by_count = measured_by_count(counted, max(map(len, lengths.values())), phases, at_most)
+        by_quantile = measured_by_quantile(cells[is_here & is_quantile])
+        measured |= {(point, *row): value for row, value in chain(by_time, by_count, by_quantile)}
     return measured
+
+
+def _batches_max(runs: list[Run], lengths: Mapping[int, Floats]) -> int | None:
+    """The measured passes of a recorded trace, of which a part says nothing about the rest; None without a trace."""
+    passes = [
+        int(lengths[run.number].sum() * NS_PER_S) // pass_ns
+        for run in runs
+        if (pass_ns := run.scenario.longest_pass_ns) is not None
+    ]
+    return max(1, min(passes)) if passes else None

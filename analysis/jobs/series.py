@@ -17,10 +17,11 @@ from brokerbed.analysis.transforms import series
 from brokerbed.analysis.transforms.connections import on_periods
 from brokerbed.analysis.transforms.delays import peer_spans
 from brokerbed.analysis.windows import NOT_COMPARED
-from brokerbed.scenario.sampling import sampled_pairs, sampled_peers, sampled_points
+from brokerbed.metrics import END_TO_END_DELAY, STAGE_DELAY
+from brokerbed.scenario.sampling import sampled_pairs, sampled_peers, sampled_points, sampled_queues
 from brokerbed.scenario.units import NS_PER_S
 
-MOVES, DELAYS, ON_PERIODS = "moves", "delays", "on periods"
+MOVES, DELAYS, IN_QUEUES, ON_PERIODS = "moves", "delays", "delays in queues", "on periods"
 Rows = dict[tuple[int, str], dict[str, list[tuple[int, int]]]]  # by run and kind, then by name: pairs of key and value
 
 
@@ -56,18 +57,26 @@ def gather(facts: Facts) -> Gathered:
 def _rows(facts: Facts, runs: list[Run]) -> Iterable[tuple[int, str, str, int, int]]:
     """The rows (run, what, name, key, value) of all that is gathered, in one job."""
     frames, parts = facts.frames, []
-    if any(peer.on is not None for run in facts.scenarios for peer in (*run.publishers, *run.subscribers)):
+    if any(peer.is_intermittent for run in facts.scenarios for peer in (*run.publishers, *run.subscribers)):
         periods = on_periods(facts.connected, facts.times)
         parts.append(_named(periods, ON_PERIODS, F.col("at"), F.col("bin"), F.col("count")))
     if peers := [(run.number, peer) for run in runs for peer in sampled_peers(run.scenario)]:
         is_on = (F.col("event") == "connected").cast("long")
         moved = series.moves(facts.connected, frames.table(peers, "run int, client string"))
         parts.append(_named(moved, MOVES, F.col("client"), F.col("time_ns"), is_on))
-    if ways := [(run.number, *way) for run in runs for way in sampled_pairs(run.scenario)]:
-        table = frames.table(ways, "run int, first string, second string")
-        delays = series.delays(peer_spans(facts.passed, frames.peers), facts.times, table)
-        way = F.concat_ws(" -> ", "first", "second")
-        parts.append(_named(delays, DELAYS, way, F.col("bucket").cast("long"), F.col("count")))
+    if wanted := [
+        *((run.number, END_TO_END_DELAY.name, *way) for run in runs for way in sampled_pairs(run.scenario)),
+        *((run.number, STAGE_DELAY.name, *queue) for run in runs for queue in sampled_queues(run.scenario)),
+    ]:
+        table = frames.table(wanted, "run int, metric string, first string, second string")
+        spans = (peer_spans(facts.passed, frames.peers), facts.inputs, facts.outputs)
+        together = reduce(DataFrame.unionByName, [part for part in spans if part is not None])
+        delays = series.delays(together, facts.times, table)
+        is_queue = F.col("metric") == STAGE_DELAY.name
+        name = F.when(is_queue, F.concat_ws(" ", "first", "second")).otherwise(F.concat_ws(" -> ", "first", "second"))
+        of_kind = ((is_queue, IN_QUEUES), (~is_queue, DELAYS))
+        for condition, what in of_kind:
+            parts.append(_named(delays.where(condition), what, name, F.col("bucket").cast("long"), F.col("count")))
     return reduce(DataFrame.unionByName, parts).collect() if parts else ()
 
 
@@ -76,9 +85,10 @@ def _named(rows: DataFrame, what: str, name: Column, key: Column, value: Column)
 
 
 def _samples(facts: Facts, run: Run, rows: Rows) -> Iterator[Sample]:
-    for name, counts in sorted(rows[run.number, DELAYS].items()):
-        for x, y in longer_than(dict(counts), series.PER_DECADE):
-            yield Sample(run.point, "delay", name, x, y)
+    for what, kind in ((DELAYS, "delay"), (IN_QUEUES, "delay.stage")):
+        for name, counts in sorted(rows[run.number, what].items()):
+            for x, y in longer_than(dict(counts), series.PER_DECADE):
+                yield Sample(run.point, kind, name, x, y)
     yield from _periods(run, rows[run.number, MOVES])
     for fault in facts.faults:
         if fault.run == run.number:

@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
-from brokerbed.analysis.delays import Queue, Way
+import numpy as np
+
+from brokerbed.analysis.link_load import NarrowDirection
 from brokerbed.analysis.models.contract import Traffic
+from brokerbed.analysis.models.regression import Estimate
+from brokerbed.analysis.queues import Queue, Way
 from brokerbed.metrics import Labels, Metric, Row
 from brokerbed.scenario import Scenario
 from brokerbed.scenario.topology import Floats
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 
     from brokerbed.analysis.jobs.facts import Facts
 
-Values = Iterable[tuple[tuple[str, ...], float]]  # the values of the labels, and the value of the row
+Values = Iterable[tuple[tuple[str, ...], float | Estimate]]  # the values of the labels, and the value of the row
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +36,17 @@ class Theory:
     traffic: Traffic  # of the classes and of all copies of the peers
     ways: Sequence[Way]
     stages: Sequence[Queue]
+    narrow: Sequence[NarrowDirection]  # directions of links with a bandwidth
 
     def total(self, *parts: Floats) -> Values:
         """One value: the sum of everything."""
         return [((), sum(float(part.sum()) for part in parts))]
+
+    def total_counted(self, up: Floats, down: Floats) -> Values:
+        """The sum over the links of all brokers, without what media send, in either direction."""
+        tree, media = self.scenario.tree, [self.scenario.tree.index[name] for name in self.scenario.media]
+        from_child = ~np.isin(np.arange(len(tree)), media)
+        return self.total(up[from_child], down[~np.isin(tree.parents, media)])
 
     def per_broker(self, values: Floats) -> Values:
         """The values are in the order of the tree."""
@@ -50,8 +61,16 @@ class Theory:
             if down_value is not None:
                 yield (f"{parent}>{child}",), down_value
 
-    def per_pair(self, value: Callable[[Way], float]) -> Values:
-        return [((way.publisher, way.subscriber), value(way)) for way in self.ways]
+    def per_pair(self, value: Callable[[Way], float | Estimate]) -> Values:
+        """Several streams of one peer to the same receiver take the same way."""
+        return {(way.publisher, way.subscriber): value(way) for way in self.ways}.items()
+
+    def per_exchange(self, value: Callable[[Way, Way], float | Estimate]) -> Values:
+        """The values are of the ways there and back."""
+        ways = {(way.publisher, way.subscriber): way for way in self.ways}
+        for requester, responder in self.scenario.exchanges():
+            there, back = ways[requester.id, responder.id], ways[responder.id, requester.id]
+            yield (requester.id, responder.id), value(there, back)
 
 
 Predict = Callable[[Theory], Values]
@@ -88,4 +107,11 @@ class Definition:
             return
         assert names is not None, f"{self.metric.name} predicts rows whose labels it does not name"
         for labels, value in predict(theory):
-            yield Row(self.metric, dict(zip(names, labels, strict=True)), None if isnan(value) else value)
+            mean, error = (value.mean, value.standard_error) if isinstance(value, Estimate) else (value, None)
+            is_known = not isnan(mean)
+            yield Row(
+                self.metric,
+                dict(zip(names, labels, strict=True)),
+                mean if is_known else None,
+                error if is_known else None,
+            )

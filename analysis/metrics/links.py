@@ -7,7 +7,9 @@ from brokerbed.metrics import (
     ADDITIONAL_NOTIFICATIONS,
     ALL_MESSAGES,
     CONTROL_MESSAGES,
+    LINK_UTILISATION,
     NOTIFICATIONS,
+    RECEIVED_NOTIFICATIONS,
     UNWANTED_NOTIFICATIONS,
 )
 
@@ -21,7 +23,14 @@ if TYPE_CHECKING:
 def _cells(facts: "Facts") -> "pd.DataFrame":
     from brokerbed.analysis.tallies import link_cells
 
-    return link_cells(facts.tally, facts.points, facts.batch_s)
+    media = {run.number: run.scenario.media for run in facts.frames.finished.runs}
+    return link_cells(facts.tally, facts.points, facts.batch_s, media)
+
+
+def _received_cells(facts: "Facts") -> "pd.DataFrame":
+    from brokerbed.analysis.tallies import received_cells
+
+    return received_cells(facts.tally, facts.points, facts.batch_s)
 
 
 def _unwanted_cells(facts: "Facts") -> "DataFrame | None":
@@ -35,27 +44,34 @@ def _unwanted_cells(facts: "Facts") -> "DataFrame | None":
     return unwanted_cells(events, facts.times, frames.suspect_links, interest)
 
 
+def _utilisation_cells(facts: "Facts") -> "DataFrame | None":
+    from brokerbed.analysis.transforms.utilisation import utilisation_cells
+
+    bandwidths = facts.frames.bandwidths
+    return None if bandwidths is None else utilisation_cells(facts.frames.clients, facts.times, bandwidths)
+
+
 DEFINITIONS = (
     Definition(
         NOTIFICATIONS,
-        headline=lambda theory: theory.total(theory.traffic.up + theory.traffic.down),
+        headline=lambda theory: theory.total_counted(theory.traffic.up, theory.traffic.down),
         detail=lambda theory: theory.per_link(theory.traffic.up, theory.traffic.down),
         measured_by=(_cells,),
     ),
     Definition(
         ADDITIONAL_NOTIFICATIONS,
-        headline=lambda theory: theory.total(theory.traffic.additional),
+        headline=lambda theory: theory.total_counted(theory.traffic.additional, 0 * theory.traffic.additional),
         measured_by=(_unwanted_cells,),
     ),
     Definition(
         UNWANTED_NOTIFICATIONS,
-        headline=lambda theory: theory.total(theory.traffic.unwanted),
+        headline=lambda theory: theory.total_counted(0 * theory.traffic.unwanted, theory.traffic.unwanted),
         measured_by=(_unwanted_cells,),
         applies=lambda scenario: scenario.algorithm.merges,
     ),
     Definition(
         CONTROL_MESSAGES,
-        headline=lambda theory: theory.total(theory.traffic.control),
+        headline=lambda theory: theory.total_counted(theory.traffic.control_up, theory.traffic.control_down),
         detail=lambda theory: theory.per_link(
             theory.traffic.control_up,
             theory.traffic.control_down if theory.scenario.algorithm.speaks_downward else None,
@@ -64,7 +80,19 @@ DEFINITIONS = (
     ),
     Definition(
         ALL_MESSAGES,
-        headline=lambda theory: theory.total(theory.traffic.up + theory.traffic.down, theory.traffic.control),
+        headline=lambda theory: theory.total_counted(
+            theory.traffic.up + theory.traffic.control_up, theory.traffic.down + theory.traffic.control_down
+        ),
         measured_by=(_cells,),
+    ),
+    Definition(
+        RECEIVED_NOTIFICATIONS,
+        detail=lambda theory: theory.per_broker(theory.traffic.notifications_in),
+        measured_by=(_received_cells,),
+    ),
+    Definition(
+        LINK_UTILISATION,
+        detail=lambda theory: [((direction.at,), direction.utilisation) for direction in theory.narrow],
+        measured_by=(_utilisation_cells,),
     ),
 )

@@ -36,7 +36,7 @@ def advertisement(tree: Tree, classes: Classes, refresh_s: float | None) -> Traf
         entries_up=below.present,
         entries_down=_called_for(above, below),
         advertisements_up=below.advertised * sides.is_topic,
-        control_up=2 * below.appearing + 2 * below.advertising * sides.is_topic,
+        control_up=below.toggling + 2 * below.advertising * sides.is_topic,
         control_down=_announced(above, below),
         refresh_s=refresh_s,
     )
@@ -66,7 +66,7 @@ def _called_for(wanting: Side, advertising: Side) -> Floats:
 
 def _announced(wanting: Side, advertising: Side) -> Floats:
     """Interest that changes while there is an advertisement, and interest that a new advertisement calls for."""
-    return 2 * advertising.advertised * wanting.appearing + advertising.advertising * wanting.present
+    return advertising.advertised * wanting.toggling + advertising.advertising * wanting.present
 
 
 ADVERTISEMENT = Model(

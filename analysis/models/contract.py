@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from brokerbed.scenario.demand import SideInterest
 from brokerbed.scenario.topology import Floats, Tree
 
 
@@ -18,10 +19,28 @@ class NotPredictedError(Exception):
 
 @dataclass(frozen=True)
 class Interest:
-    """Subscriptions that come and go, per broker and column."""
+    """Subscriptions that come and go, per broker and column. Brokers are independent of one another.
 
-    arrival_rate: Floats  # lambda: arrivals per second
-    mean_active: Floats  # lambda / mu
+    Interest in a filter appears at a broker when its first subscription arrives, and disappears when its last one ends.
+    In equilibrium both are equally frequent, and so are arrivals and departures. With time-varying rates, these are the
+    values of an instant, and they differ.
+    """
+
+    strength: Floats  # -ln p, where p is the probability that nobody subscribes
+    appearing: Floats  # how often interest appears per second, divided by p
+    disappearing: Floats  # ... and disappears
+    mean_active: Floats  # the mean number of subscriptions
+    arrivals: Floats  # subscriptions that begin, per second
+    departures: Floats  # ... and that end
+
+    @classmethod
+    def poisson(cls, arrivals: Floats, mean_active: Floats) -> "Interest":
+        """Subscriptions that arrive in a Poisson process, in equilibrium: their number has a Poisson distribution."""
+        return cls(mean_active, arrivals, arrivals, mean_active, arrivals, arrivals)
+
+    @classmethod
+    def none(cls, brokers: int, columns: int) -> "Interest":
+        return cls(*(np.zeros((brokers, columns)) for _ in fields(cls)))
 
 
 @dataclass(frozen=True)
@@ -48,6 +67,14 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Wire:
+    """What the sizes of packets on links depend on, beside the brokers and the payload."""
+
+    filter_bytes: Floats  # per column: the length of its filter, or the mean length of its filters
+    publication_rates: tuple[Floats, Floats, Floats]  # by QoS; their sum is Classes.publication_rate
+
+
+@dataclass(frozen=True)
 class Classes:
     """Filter classes as columns; a column stands for `multiplicity` identical classes.
 
@@ -56,23 +83,24 @@ class Classes:
     """
 
     multiplicity: Floats
-    arrival_rate: Floats  # lambda: subscriptions to exactly this filter that come and go, arrivals per second
-    mean_active: Floats  # lambda / mu
+    own: Interest  # in exactly this filter
     permanent: Floats  # subscriptions to exactly this filter that never end
     wanted_anyway: Floats  # 1 where a subscription that never ends has a filter that strictly covers this one
     publication_rate: Floats  # omega, notifications per second, averaged over the times when the source is OFF
     wide: Interest | None = None  # in the filter `prefix/+` that strictly covers this one
     advertisers: Advertisers | None = None  # None: whoever publishes advertises for ever
     groups: tuple[Group, ...] = ()  # for models that use them
+    below: SideInterest | None = None  # of subscribers that are not independent, beside those in `own`: on both sides
+    above: SideInterest | None = None  # of each link, per broker and column
+    wire: Wire | None = None  # models do not need it
 
     @property
     def wide_interest(self) -> Interest:
-        nothing = np.zeros_like(self.arrival_rate)
-        return self.wide or Interest(nothing, nothing)
+        return self.wide or Interest.none(*self.permanent.shape)
 
     @property
     def all_advertisers(self) -> Advertisers:
-        nothing, everything = np.zeros_like(self.arrival_rate), np.ones(len(self.multiplicity), dtype=bool)
+        nothing, everything = np.zeros_like(self.permanent), np.ones(len(self.multiplicity), dtype=bool)
         return self.advertisers or Advertisers(self.publication_rate, nothing, nothing, everything)
 
 

@@ -39,8 +39,8 @@ def uncovered_entries(below: Side) -> Floats:
 
 
 def uncovered_control(below: Side) -> Floats:
-    own = 2 * below.appearing * below.wide_absent
-    again = below.wide_appearing * below.present  # announced because the cover is withdrawn
+    own = below.toggling * below.wide_absent
+    again = below.wide_disappearing * below.present  # announced because the cover is withdrawn
     return (own + again) * below.uncovered
 
 

@@ -14,7 +14,9 @@ method EULER of Abate and Whitt (1995). Pure.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,21 @@ Complexes = NDArray[np.complex128]
 Transform = Callable[[Complexes], Complexes]
 DISCRETISATION = 18.4  # A of Abate and Whitt: an error of exp(-A) = 1e-8
 TERMS, AVERAGED = 40, 11  # the number of terms of the series, and of partial sums that are averaged
+OCTAVES = 20  # a quantile is looked for between its scale divided and multiplied by 2 to this power
+ZOOM, ROUNDS = 24, 5  # the bracket of a quantile is divided into so many parts, so often: to about 1e-6 of it
+CACHED = 4096  # quantiles
+
+
+class Distribution(Protocol):
+    """The distribution of the time on a whole path."""
+
+    def share_longer(self, times_s: Floats) -> Floats:
+        """The share of messages that take longer than each time; nan where it is unknown."""
+        ...
+
+    def quantile_s(self, share: float) -> float:
+        """The time that this share of messages takes at most; nan where it is unknown."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +121,29 @@ def _inverted(queues: Sequence[Times], times_s: Floats) -> Floats:
     weights = np.array([comb(AVERAGED, at) for at in range(AVERAGED + 1)]) / 2**AVERAGED
     shares: Floats = np.exp(DISCRETISATION / 2) / times_s * (partial @ weights)
     return np.clip(shares, 0.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A distribution that is known as a function."""
+
+    longer: Callable[[Floats], Floats]
+    scale_s: float  # some typical time, from which quantiles are looked for; 0 if no message takes any time
+
+    def share_longer(self, times_s: Floats) -> Floats:
+        return self.longer(times_s)
+
+    @lru_cache(maxsize=CACHED)  # noqa: B019  # paths that are alike share one object, and the cache has a limit
+    def quantile_s(self, share: float) -> float:
+        """Divides the bracket of the quantile into parts, again and again."""
+        if self.scale_s == 0:
+            return 0.0
+        times_s = np.concatenate(([0.0], self.scale_s * 2.0 ** np.arange(-OCTAVES, OCTAVES + 1)))
+        for _ in range(ROUNDS):
+            shares = np.concatenate(([1.0], self.longer(times_s[1:]))) if times_s[0] == 0 else self.longer(times_s)
+            reached = np.flatnonzero(shares <= 1 - share)
+            if not len(reached):
+                return float("nan")
+            place = int(reached[0])
+            times_s = np.linspace(times_s[max(place - 1, 0)], times_s[place], ZOOM + 1)
+        return float(times_s.mean())

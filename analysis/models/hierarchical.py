@@ -5,7 +5,10 @@ Euro-Par 2009. Equation numbers below are the paper's. Refresh after Jaeger and 
 
 Assumptions: per broker and class, subscriptions arrive in a Poisson stream and stay for independent lifetimes of any
 law (only the mean matters: M/G/infinity); all arrivals and lifetimes are independent; the network is in equilibrium and
-has no delays. Subscriptions that never end are allowed (the broker then wants the class with certainty).
+has no delays. Subscriptions that never end are allowed (the broker then wants the class with certainty). Clients that
+come and go enter through P and c, and simple routing's control through their arrivals. The formulas hold at each
+instant of a time-varying workload, too; the rates at which interest appears and disappears, which are both c in
+equilibrium, then differ.
 """
 
 import numpy as np
@@ -24,7 +27,7 @@ def identity(tree: Tree, classes: Classes, refresh_s: float | None) -> Traffic:
         down=above.published * below.reached,
         additional=below.published * below.unreached,  # eq. 7, regrouped by link
         entries_up=below.present,
-        control_up=2 * below.appearing,  # eq. 9
+        control_up=below.toggling,  # eq. 9
         refresh_s=refresh_s,
     )
 
@@ -38,7 +41,7 @@ def simple(tree: Tree, classes: Classes, refresh_s: float | None) -> Traffic:
         down=above.published * below.reached,
         additional=below.published * below.unreached,
         entries_up=below.local_entries,
-        control_up=2 * below.arrival_rate,
+        control_up=below.arrivals + below.departures,
         refresh_s=refresh_s,
     )
 

@@ -38,7 +38,7 @@ class Centre:
         return 1 / self._stretch
 
     @property
-    def _residual_off_s(self) -> float:
+    def residual_off_s(self) -> float:
         """The mean time that an arrival waits for the server: P(OFF) times the residual OFF period."""
         if self.off_s == 0:
             return 0.0
@@ -52,12 +52,12 @@ class Centre:
         """Mean time from arrival to the end of service; nan where the queue is unstable."""
         rates = np.asarray(rate, dtype=np.float64)
         load = np.asarray(self.utilisation(rates))
-        backlog = rates * self.demand_s * self._residual_off_s
+        backlog = rates * self.demand_s * self.residual_off_s
         backlog = backlog + rates * self._stretch * self.demand_second_moment_s2 / 2
         idle = np.where(load < 1, 1 - load, np.nan)
-        return (backlog / idle + self.demand_s) * self._stretch + self._residual_off_s
+        return (backlog / idle + self.demand_s) * self._stretch + self.residual_off_s
 
     def effective_demand_s(self, flow_rate: Number, other_rate: Number) -> Floats:
         """The demand at which the flow alone would see the same response time (eq. 15 and 16; exponential laws)."""
         response = self.response_s(np.asarray(flow_rate) + other_rate)
-        return (response - self._residual_off_s) / (self._stretch * (1 + flow_rate * response))
+        return (response - self.residual_off_s) / (self._stretch * (1 + flow_rate * response))

@@ -12,7 +12,9 @@ wide filter is active if it is wanted or N >= k.
     notifications down    W_U (1 - P_i P_w P(N_i < k)), of which unwanted: W_U P_i P_w P(N_i >= k)
 
 When the group becomes active, the wide filter takes one message and the narrow entries are dropped without any. When it
-becomes inactive, the narrow filters are announced and the wide one is withdrawn.
+becomes inactive, the narrow filters are announced and the wide one is withdrawn. With the
+rates of appearing and disappearing apart: c_w appearing counts P(N < k), disappearing P(N < k) + E[N; N < k]; c_i
+appearing counts P(N_i < k), disappearing k P(N_i = k - 1) + P(N_i < k - 1).
 
 Assumptions: those of covering.py. A filter whose subscriptions never end and which covers the narrow filters of a group
 must cover all of them: another workload is not predicted.
@@ -71,10 +73,11 @@ def _merge(group: Group, below: Side, k: int, part: slice, results: tuple[Floats
     entries[part, members] = control[part, members] = 0.0
     is_active = below.present[part, wide] + wide_absent * wanted[:, k]
     entries[part, wide] = uncovered * (is_active + wide_absent * mean)
-    toggles = ((k + 1) * others.one_less + 2 * others.fewer) * below.appearing[part, members]
-    control[part, wide] = uncovered * (
-        below.appearing[part, wide] * (2 * few + mean) + wide_absent * (toggles @ counts.astype(float))
-    )
+    up, down = below.appearing, below.disappearing
+    of_wide = up[part, wide] * few + down[part, wide] * (few + mean)
+    changed = others.one_less + others.fewer  # one message for what appears, at most one for what disappears, and ...
+    toggles = up[part, members] * changed + down[part, members] * (changed + (k - 1) * others.one_less)
+    control[part, wide] = uncovered * (of_wide + wide_absent * (toggles @ counts.astype(float)))
     merged[part, members] = absent * (wide_absent * uncovered)[:, None] * others.enough
 
 

@@ -25,8 +25,8 @@ def peer(tree: Tree, classes: Classes, refresh_s: float | None) -> Traffic:
         down=above.published * below.reached,
         entries_up=below.present,
         entries_down=above.present,
-        control_up=2 * below.appearing,
-        control_down=2 * above.appearing,
+        control_up=below.toggling,
+        control_down=above.toggling,
         refresh_s=refresh_s,
     )
 

@@ -4,32 +4,49 @@ The routing models are formulas in these quantities. The side below a link is th
 is the rest of the tree. Both are sums over brokers of rates and of logarithms of probabilities, by independence.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from brokerbed.analysis.models.contract import Classes, Traffic
+from brokerbed.scenario.demand import SideInterest
 from brokerbed.scenario.topology import Floats, Tree
 
-_PARTS = 11  # arrays that are summed over brokers
+_PARTS = 14  # arrays that are summed over brokers
 
 
 @dataclass(frozen=True)
 class Side:
     """Sums over the brokers of one side, for every link (its child's row) and column."""
 
-    arrival_rate: Floats
     interest: Floats  # -ln P(no subscription to exactly this filter that comes and goes)
+    appearing_odds: Floats  # how often such interest appears per second, divided by that probability
+    disappearing_odds: Floats
+    arrivals: Floats
+    departures: Floats
     permanent: Floats
     covering: Floats  # subscriptions that never end and strictly cover this filter
-    wide_arrival_rate: Floats
-    wide_interest: Floats  # ... to `prefix/+` above this filter
+    wide_interest: Floats  # as above, to `prefix/+` above this filter
+    wide_disappearing_odds: Floats
     published: Floats  # W
     local_entries: Floats
     always_advertised: Floats
     source_rate: Floats
     source_log_odds: Floats
+
+    def joined_by(self, others: SideInterest | None) -> "Side":
+        """This side with further subscribers, who are independent of those that it has."""
+        if others is None:
+            return self
+        with np.errstate(divide="ignore"):  # interest that is never absent
+            strength = -np.log(others.absent)
+        return replace(
+            self,
+            interest=self.interest + strength,
+            appearing_odds=self.appearing_odds + others.appearing_odds,
+            disappearing_odds=self.disappearing_odds + others.appearing_odds,
+        )
 
     @cached_property
     def absent(self) -> Floats:
@@ -43,8 +60,18 @@ class Side:
 
     @cached_property
     def appearing(self) -> Floats:
-        """c: how often interest in exactly this filter appears, and as often it disappears (half of eq. 9)."""
-        return self.arrival_rate * self.absent
+        """c: how often interest in exactly this filter appears (half of eq. 9)."""
+        return self.appearing_odds * self.absent
+
+    @cached_property
+    def disappearing(self) -> Floats:
+        """How often it disappears: as often as it appears, except at an instant of a time-varying workload."""
+        return self.disappearing_odds * self.absent
+
+    @cached_property
+    def toggling(self) -> Floats:
+        """How often it appears or disappears."""
+        return self.appearing + self.disappearing
 
     @cached_property
     def uncovered(self) -> Floats:
@@ -57,8 +84,8 @@ class Side:
         return np.exp(-self.wide_interest)
 
     @cached_property
-    def wide_appearing(self) -> Floats:
-        return self.wide_arrival_rate * self.wide_absent
+    def wide_disappearing(self) -> Floats:
+        return self.wide_disappearing_odds * self.wide_absent
 
     @cached_property
     def unreached(self) -> Floats:
@@ -90,21 +117,21 @@ class Sides:
     """Both sides of all links of a tree, and the sums over columns."""
 
     def __init__(self, tree: Tree, classes: Classes) -> None:
-        wide, advertisers = classes.wide_interest, classes.all_advertisers
+        own, wide, advertisers = classes.own, classes.wide_interest, classes.all_advertisers
         self._tree = tree
         self._multiplicity = classes.multiplicity
         self._published = classes.publication_rate
-        self._locals = classes.mean_active + classes.permanent
+        self._locals = own.mean_active + classes.permanent
         self.is_topic = advertisers.is_topic.astype(float)
         parts = (
-            classes.arrival_rate, classes.mean_active, classes.permanent, classes.wanted_anyway, wide.arrival_rate,
-            wide.mean_active, classes.publication_rate, self._locals, advertisers.always, advertisers.appearing_rate,
-            advertisers.log_odds,
+            own.strength, own.appearing, own.disappearing, own.arrivals, own.departures, classes.permanent,
+            classes.wanted_anyway, wide.strength, wide.disappearing, classes.publication_rate,
+            self._locals, advertisers.always, advertisers.appearing_rate, advertisers.log_odds,
         )  # fmt: skip
         assert len(parts) == _PARTS
         below, above = tree.sums_inside_and_outside(np.hstack(parts))
-        self.below = Side(*np.split(below, _PARTS, axis=1))
-        self.above = Side(*np.split(above, _PARTS, axis=1))
+        self.below = Side(*np.split(below, _PARTS, axis=1)).joined_by(classes.below)
+        self.above = Side(*np.split(above, _PARTS, axis=1)).joined_by(classes.above)
 
     def per_link(self, values: Floats) -> Floats:
         """The sum over columns for each link; the root has no link."""

@@ -5,7 +5,15 @@ from pathlib import Path
 
 from brokerbed.analysis.predict import predict
 from brokerbed.analysis.report.data import Point
-from brokerbed.analysis.report.figures import SUBSCRIPTIONS, Axes, Between, axes_of, is_logarithmic
+from brokerbed.analysis.report.figures import (
+    POPULATION,
+    SUBSCRIPTIONS,
+    Axes,
+    Between,
+    axes_of,
+    is_logarithmic,
+    quantity,
+)
 from brokerbed.scenario import ScenarioError, load_at
 from brokerbed.scenario.units import NS_PER_S
 
@@ -24,13 +32,18 @@ def between(file: Path, points: Sequence[Point]) -> Between:
         return {}
     curves: Between = {}
     for group, group_points in groups.items():
-        xs = _spaced(axes, axes.place(group_points[0]), axes.place(group_points[-1]), steps)
+        first, last = (quantity(point.scenario.at[axes.x]) for point in (group_points[0], group_points[-1]))
+        assert first is not None
+        assert last is not None
+        values = _spaced(axes, first, last, steps)
         at = {key: value for key, value in group_points[0].scenario.at.items() if key != axes.x}
         try:
-            scenarios = load_at(file, [{**at, axes.x: _written(axes.x, x)} for x in xs])  # type: ignore[dict-item]
+            scenarios = load_at(file, [{**at, axes.x: _written(axes.x, value)} for value in values])  # type: ignore[dict-item]
         except ScenarioError:  # a value between two valid ones may be invalid
             return {}
-        for x, scenario in zip(xs, scenarios, strict=True):
+        for scenario in scenarios:
+            x = axes.place_of(scenario)
+            assert x is not None
             for row in predict(scenario, detail=False).rows:
                 if row.predicted is not None:
                     key = row.metric, tuple(row.labels.values())
@@ -51,11 +64,12 @@ def _is_continuous(axes: Axes) -> bool:
     )
 
 
-def _spaced(axes: Axes, low: float, high: float, steps: int) -> list[float]:
+def _spaced(axes: Axes, first: float, last: float, steps: int) -> list[float]:
     shares = [step / (steps - 1) for step in range(steps)]
-    if is_logarithmic(axes) and low > 0:
-        return [low * (high / low) ** share for share in shares]
-    return [low + (high - low) * share for share in shares]
+    is_of_population = axes.x is not None and axes.x.startswith(POPULATION)  # few are active if they are rarely on
+    if (is_logarithmic(axes) or is_of_population) and first > 0:
+        return [first * (last / first) ** share for share in shares]
+    return [first + (last - first) * share for share in shares]
 
 
 def _written(key: str, value: float) -> str | float:

@@ -12,7 +12,7 @@ from brokerbed.analysis.errors import RunError
 from brokerbed.analysis.metrics.registry import metrics
 from brokerbed.analysis.runs import described, experiment_of, place_of, seeds_in, summary_of
 from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
-from brokerbed.metrics import Labels, Metric, labels_text
+from brokerbed.metrics import PER_PHASE, Labels, Metric, labels_text
 from brokerbed.scenario import Experiment, Scenario
 from brokerbed.scenario.sampling import sampled_points
 
@@ -33,6 +33,7 @@ class Row:
     error: float | None
     verdict: str | None
     longer: float | None = None  # how many times longer to measure an inconclusive row
+    standard_error: float | None = None  # of a prediction by recursion
 
     @property
     def metric(self) -> str:
@@ -66,7 +67,11 @@ class Point:
         return ", ".join(f"{key} = {'null' if value is None else value}" for key, value in self.scenario.at.items())
 
     def detail(self, metric: Metric) -> list[Row]:
-        return [row for row in self.rows if row.kind == metric and not row.is_headline]
+        return [row for row in self.rows if row.kind == metric and row.names == metric.detail]
+
+    def phases(self, metric: Metric) -> list[Row]:
+        """The rows of the phases of a period, in order."""
+        return [row for row in self.rows if row.kind == metric and row.names == PER_PHASE]
 
     def values(self, metric: Metric) -> dict[str, float]:
         """The measured values of the detail rows, by their only label."""
@@ -146,7 +151,7 @@ def _rows(file: Path, points: int) -> list[list[Row]]:
         rows[entry["point"]].append(
             Row(metrics_by_name[entry["metric"]], tuple(labels), tuple(labels.values()), entry["predicted"],
                 entry["measured"], entry["ci_low"], entry["ci_high"], entry["relative_error"], entry["verdict"],
-                entry.get("longer"))
+                entry.get("longer"), entry.get("standard_error"))
         )  # fmt: skip
     return rows
 

@@ -18,7 +18,16 @@ from brokerbed.analysis.report.data import Point, Row
 from brokerbed.analysis.report.scales import number
 from brokerbed.analysis.report.traffic import parts_of_traffic, with_crossings
 from brokerbed.analysis.verdicts import DIFFERS
-from brokerbed.metrics import ALL_MESSAGES, CONTROL_MESSAGES, END_TO_END_DELAY, NOTIFICATIONS, REMOTE_ENTRIES, Metric
+from brokerbed.metrics import (
+    ALL_MESSAGES,
+    CONTROL_MESSAGES,
+    DELIVERY_RATIO,
+    END_TO_END_DELAY,
+    NOTIFICATIONS,
+    REMOTE_ENTRIES,
+    Metric,
+)
+from brokerbed.scenario import Scenario
 from brokerbed.scenario.units import NS_PER_S, parse_duration_ns, parse_rate_per_s
 
 CHARTS_MAX = 16
@@ -29,6 +38,7 @@ SUBSCRIPTIONS, WIDTH, ROUTING, PUBLICATIONS = (
     "routing",
     "publications.rate",
 )
+POPULATION = "subscriptions.population."
 LOGARITHMIC = (SUBSCRIPTIONS, WIDTH)  # as the papers draw them
 AXES = {SUBSCRIPTIONS: "number of subscriptions N_s", PUBLICATIONS: "publications ω, 1/s", WIDTH: "width of the tree"}
 SYMBOLS = {".session_service.mean": "D", ".on.mean": "T_ON", ".off.mean": "T_OFF", PUBLICATIONS: "ω"}
@@ -47,8 +57,18 @@ PAPERS = {  # the chart that comes first, and the figure that it reproduces
     "bouloukakis2017-fig7": (END_TO_END_DELAY.name, "Bouloukakis et al. 2017, Fig. 7"),
     "bouloukakis2017-fig11": (END_TO_END_DELAY.name, "Bouloukakis et al. 2017, Fig. 11"),
     "bouloukakis2017-fig12": (END_TO_END_DELAY.name, "Bouloukakis et al. 2017, Fig. 12"),
+    "bouloukakis2017-lifetime": (DELIVERY_RATIO.name, "After Bouloukakis et al. 2017"),
     "bouloukakis2017-table3": (END_TO_END_DELAY.name, "Bouloukakis et al. 2017, Table 3"),
+    "vliet2007-radio": (ALL_MESSAGES.name, "Van Vliet 2007, Fig. 3.3"),
+    "vliet2007-radio_measured": (ALL_MESSAGES.name, "Van Vliet 2007, Fig. 3.3"),
+    "vliet2007-radio_periods": (ALL_MESSAGES.name, "Van Vliet 2007, Fig. 3.4"),
+    "vliet2007-radio_refresh": (ALL_MESSAGES.name, "Van Vliet 2007, Fig. 3.5"),
+    "bouloukakis2017-tandem": (END_TO_END_DELAY.name, "Bouloukakis et al. 2017, Table 3"),
     "bouloukakis2017-table3_metro": (END_TO_END_DELAY.name, "Bouloukakis et al. 2017, Table 3"),
+}
+BREAK_EVENS = {  # of identity-based routing and flooding as published, by scenario and by settings of the curves
+    "vliet2007-radio": {"ω = 2/min": 40.0, "ω = 6/min": 110.0, "ω = 12/min": 170.0},
+    "vliet2007-radio_measured": {"": 110.0},
 }
 Group = tuple[Any, ...]
 Between = dict[
@@ -76,8 +96,14 @@ class Axes:
         return groups
 
     def place(self, point: Point) -> float:
-        value = None if self.x is None else quantity(point.scenario.at.get(self.x))
-        return float(point.number) if value is None else value
+        place = self.place_of(point.scenario)
+        return float(point.number) if place is None else place
+
+    def place_of(self, scenario: Scenario) -> float | None:
+        """The value of the axis. Periods of populations are drawn as the number of clients that are active."""
+        if self.x is not None and self.x.startswith(POPULATION):
+            return scenario.subscriptions.mean_active(range(scenario.classes))
+        return None if self.x is None else quantity(scenario.at.get(self.x))
 
     def name(self, group: Group) -> str:
         return ", ".join(_setting_text(key, value) for key, value in zip(self.others, group, strict=True))
@@ -147,7 +173,7 @@ def charts(points: Sequence[Point], name: str, between: Between | None = None) -
         if _is_worth_it(rows.values()):
             title = f"{kind.title}, {' → '.join(labels)}" if labels else kind.title
             lines = (between or {}).get((kind.name, labels))
-            charts_of.setdefault(kind.name, []).extend(_split(axes, rows, title, kind.axis, lines))
+            charts_of.setdefault(kind.name, []).extend(_split(axes, rows, title, kind.axis, lines, name))
     for kind, (title, y_title) in SAVED.items():
         without, values = _saved(axes, kind)
         if values:
@@ -171,7 +197,7 @@ def _is_worth_it(rows: Iterable[Row]) -> bool:
 
 def _split(
     axes: Axes, values: dict[int, Row], title: str, y_title: str,
-    between: dict[Group, list[tuple[float, float]]] | None = None,
+    between: dict[Group, list[tuple[float, float]]] | None = None, name: str = "",
 ) -> list[Chart]:  # fmt: skip
     """One chart, or with too many curves one chart for each value of the first of `others`."""
     if axes.x is None:
@@ -192,8 +218,21 @@ def _split(
             for place, group in enumerate(part_groups)
         ]
         chart = _chart(axes, f"{title}, {part}" if part else title, y_title, curves)
-        charts.append(with_crossings(chart) if y_title == ALL_MESSAGES.axis and ROUTING in axes.others else chart)
+        if y_title == ALL_MESSAGES.axis and ROUTING in axes.others:
+            chart = with_crossings(chart, _families(axes, part_groups, curves), BREAK_EVENS.get(name))
+        charts.append(chart)
     return charts
+
+
+def _families(axes: Axes, groups: Sequence[Group], curves: Sequence[Curve]) -> dict[str, list[Curve]]:
+    """Curves that differ only in the routing, which is their name then, by the other settings."""
+    routing = axes.others.index(ROUTING)
+    families: dict[str, list[Curve]] = {}
+    for group, curve in zip(groups, curves, strict=True):
+        others = [_setting_text(key, value) for key, value in zip(axes.others, group, strict=True) if key != ROUTING]
+        named = replace(curve, name=_setting_text(ROUTING, group[routing]))
+        families.setdefault(", ".join(others), []).append(named)
+    return families
 
 
 def bar_charts(points: Sequence[Point]) -> list[BarChart]:
@@ -224,8 +263,12 @@ def is_logarithmic(axes: Axes) -> bool:
 def _axis(key: str) -> str:
     if key in AXES:
         return AXES[key]
+    if key.startswith(POPULATION):
+        return "active subscribers, on average"
     if re.fullmatch(r"publishers\.[^.]+\.rate", key):
         return "arrival rate λ, 1/s"
+    if re.fullmatch(r"publishers\.[^.]+\.expiry(\.mean)?", key):
+        return "lifetime of a message, s"
     return key + (", 1/s" if key.endswith("rate") else ", s" if key.endswith(("mean", "refresh")) else "")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from brokerbed.analysis.report.scales import number
-from brokerbed.scenario import Law, Publisher, Scenario, Subscriber
+from brokerbed.scenario import Law, Population, Publisher, Scenario, Subscriber
 
 
 def describe(law: Law) -> str:
@@ -17,6 +17,9 @@ def describe_peer(peer: Publisher | Subscriber) -> str:
     parts = ["always connected"]
     if peer.on is not None and peer.off is not None:
         parts = [f"ON {describe(peer.on)}", f"OFF {describe(peer.off)}"]
+    if (trace := peer.connectivity) is not None:
+        order = "ON and OFF periods shuffled" if trace.is_shuffled else "in recorded order"
+        parts = [f"connected as in {trace.trace}, {order}"]
     if isinstance(peer, Subscriber) and peer.session_service is not None:
         parts.append(f"session service {describe(peer.session_service)}")
     if peer.service is not None:
@@ -24,10 +27,19 @@ def describe_peer(peer: Publisher | Subscriber) -> str:
     return "; ".join(parts)
 
 
+def describe_publisher(publisher: Publisher) -> str:
+    """How often and when a publisher publishes, and how it is connected."""
+    times = "" if publisher.arrivals is None else f" at the times of {publisher.arrivals.trace}"
+    return f"{number(publisher.rate)}/s{times}; {describe_peer(publisher)}"
+
+
 def network_laws(scenario: Scenario) -> Iterator[tuple[str, Law]]:
     """The laws that do not belong to a peer: subscription lifetimes, broker services, link delays."""
     spread = scenario.subscriptions.spread or scenario.subscriptions.wide
-    if spread is not None:
+    if isinstance(spread, Population):
+        yield "ON periods of populations", spread.on
+        yield "OFF periods of populations", spread.off
+    elif spread is not None:
         yield "lifetime of subscriptions", spread.lifetime
     if (sources := scenario.publications.sources) is not None:
         yield "ON periods of sources", sources.on

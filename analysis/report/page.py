@@ -199,13 +199,21 @@ def _workload(point: Point) -> Html:
     facts += [
         (
             f"publisher {publisher.id}",
-            f"{publisher.topic} at {publisher.broker}, {number(publisher.rate)}/s; {laws.describe_peer(publisher)}",
+            f"{publisher.topic} at {publisher.broker}, {laws.describe_publisher(publisher)}",
         )
         for publisher in scenario.publishers[:LISTED_MAX]
     ]
     facts += [
         (f"subscriber {subscriber.id}", f"{subscriber.topic} at {subscriber.broker}; {laws.describe_peer(subscriber)}")
         for subscriber in scenario.subscribers[:LISTED_MAX]
+    ]
+    facts += [
+        (f"requester {requester.id}", f"{requester.topic} at {requester.broker}, {number(requester.rate)}/s")
+        for requester in scenario.requesters[:LISTED_MAX]
+    ]
+    facts += [
+        (f"responder {responder.id}", f"{responder.topic} at {responder.broker}; {laws.describe_peer(responder.inbox)}")
+        for responder in scenario.responders[:LISTED_MAX]
     ]
     for fault in point.summary["faults"][:LISTED_MAX]:
         begin, end = fault["seconds"]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from brokerbed.analysis.metrics.registry import metrics
-from brokerbed.analysis.report import forest, tails, timeline, tree
+from brokerbed.analysis.report import forest, periods, tails, timeline, traces, tree
 from brokerbed.analysis.report.data import Point, Row
 from brokerbed.analysis.report.markup import Html, joined, tag
 from brokerbed.analysis.report.tables import COMPARED, Cell, compared, figure, table, verdict
@@ -19,7 +19,7 @@ def comparison(point: Point) -> Html:
 
 
 def pictures(point: Point) -> Html:
-    return joined((timeline.draw(point), tails.draw(point)))
+    return joined((traces.draw(point), periods.draw(point), timeline.draw(point), tails.draw(point)))
 
 
 def detail_tables(point: Point) -> Html:
@@ -51,7 +51,7 @@ def _details(point: Point, metric: Metric, name: str, columns: Sequence[str]) ->
 
 def _brokers(point: Point) -> Html:
     scenario = point.scenario
-    by_name = {(row.kind, row.labels): row for row in point.rows}
+    by_name = {(row.kind, row.labels): row for row in point.rows if row.names == row.kind.detail}
     depths = scenario.tree.depths.tolist()
     lines = []
     for place, name in enumerate(scenario.tree.names):
@@ -64,7 +64,7 @@ def _brokers(point: Point) -> Html:
 
 
 def _links(point: Point) -> Html:
-    by_name = {(row.kind, row.labels): row for row in point.rows}
+    by_name = {(row.kind, row.labels): row for row in point.rows if row.names == row.kind.detail}
     lines = []
     for child, parent in point.scenario.tree.links:
         for link, way in ((f"{child}>{parent}", "up"), (f"{parent}>{child}", "down")):

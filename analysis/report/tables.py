@@ -7,6 +7,7 @@ from brokerbed.analysis.report.data import Row
 from brokerbed.analysis.report.markup import Html, breakable, tag
 from brokerbed.analysis.report.scales import number
 from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
+from brokerbed.metrics import RECURSION
 
 FILTERED_FROM = 12  # rows; shorter tables need no filter
 LONG_FROM = 40  # rows; such a table scrolls in its own box
@@ -77,9 +78,17 @@ def compared(row: Row) -> tuple[Cell, ...]:
     error = Cell("–" if row.error is None else f"{row.error:+.2%}".replace("-", "\u2212"), row.error, is_number=True)
     width = None if row.low is None or row.high is None else row.high - row.low
     return (
-        figure(row.predicted), figure(row.measured), Cell(interval, width, is_number=True), error,
+        predicted(row), figure(row.measured), Cell(interval, width, is_number=True), error,
         Cell(verdict(row)),
     )  # fmt: skip
+
+
+def predicted(row: Row) -> Cell:
+    """With the standard error and the method, if it comes from sample paths and not from a formula."""
+    if row.predicted is None or row.standard_error is None:
+        return figure(row.predicted)
+    text = f"{number(row.predicted)} ± {number(row.standard_error)} ({RECURSION})"
+    return Cell(text, row.predicted, is_number=True)
 
 
 def plain(pairs: Iterable[tuple[str, str]]) -> Html:

@@ -1,6 +1,6 @@
 """Compares routing algorithms over a sweep: which is cheapest where, and what their traffic consists of. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -24,25 +24,52 @@ GROUPS_MAX = 6  # values of the axis for which bars are drawn
 PARTS = ("other notifications", "additional notifications", "unwanted notifications", "control messages")
 
 
-def with_crossings(chart: Chart) -> Chart:
-    """The chart with marks where another curve becomes the lowest one, and a sentence about it."""
-    changes = crossings(chart.curves)
-    if not changes:
-        return chart
-    lines = _lines(chart.curves)
-    words = [f"{_cheapest(lines, _common(lines)[0])} is cheapest first"]
-    words += [f"{name} from {number(x)} on" for x, _, name in changes]
-    marks = [(x, y, f"{name} is cheapest from {number(x)} on") for x, y, name in changes]
-    return replace(chart, marks=marks, note=f"Predicted: {', '.join(words)}.")
+def with_crossings(
+    chart: Chart, families: Mapping[str, Sequence[Curve]] | None = None, published: Mapping[str, float] | None = None
+) -> Chart:
+    """The chart with marks where another curve becomes the lowest one, and sentences about them.
+
+    Only curves of one family are compared with each other; without families, all are. `published` has the place where a
+    paper says that the lowest curve of a family changes.
+    """
+    marks: list[tuple[float, float, str]] = []
+    sentences: list[str] = []
+    for family, curves in (families or {"": chart.curves}).items():
+        of_family = f"{family}, " if family else ""
+        found = {"predicted": crossings(curves), "measured": crossings(curves, are_measured=True)}
+        for kind, changes in found.items():
+            if changes:
+                lines = _lines(curves, kind == "measured")
+                words = [f"{_cheapest(lines, _common(lines)[0])} is cheapest first"]
+                words += [f"{name} from {number(x)} on" for x, _, name in changes]
+                sentences.append(f"{of_family}{kind}: {', '.join(words)}.")
+                marks += [
+                    (x, y, f"{of_family}{kind}: {name} is cheapest from {number(x)} on") for x, y, name in changes
+                ]
+        if published is not None and family in published:
+            x = published[family]
+            sentences.append(f"{of_family}published: from {number(x)} on.")
+            heights = [y for y in (_height(line, x) for line in _lines(curves).values()) if y is not None]
+            marks += [(x, y, f"{of_family}published: from {number(x)} on") for y in sorted(heights)[:1]]
+    note = " ".join(sentence[0].upper() + sentence[1:] for sentence in sentences)
+    return replace(chart, marks=marks, note=note) if sentences else chart
 
 
-def crossings(curves: Sequence[Curve]) -> list[tuple[float, float, str]]:
-    """Where the lowest predicted curve changes: x, y, and the name of the curve that is lowest from there on."""
-    lines = _lines(curves)
+def crossings(curves: Sequence[Curve], are_measured: bool = False) -> list[tuple[float, float, str]]:
+    """Where the lowest curve changes: x, y, and the name of the curve that is lowest from there on."""
+    lines = _lines(curves, are_measured)
     found: list[tuple[float, float, str]] = []
     for left, right in pairwise(_common(lines)):
         found += _between(lines, left, right)
     return found
+
+
+def _height(line: Mapping[float, float], x: float) -> float | None:
+    """The height of a line at x, if x is not outside of it."""
+    for left, right in pairwise(sorted(line)):
+        if left <= x <= right:
+            return line[left] + (line[right] - line[left]) * (x - left) / (right - left)
+    return None
 
 
 def _between(lines: dict[str, dict[float, float]], left: float, right: float) -> list[tuple[float, float, str]]:
@@ -66,8 +93,9 @@ def _cheapest(lines: dict[str, dict[float, float]], x: float) -> str:
     return min(lines, key=lambda name: lines[name][x])
 
 
-def _lines(curves: Sequence[Curve]) -> dict[str, dict[float, float]]:
-    return {curve.name: dict(curve.line) for curve in curves if len(curve.line) > 1}
+def _lines(curves: Sequence[Curve], are_measured: bool = False) -> dict[str, dict[float, float]]:
+    lines = {curve.name: {dot.x: dot.y for dot in curve.dots} if are_measured else dict(curve.line) for curve in curves}
+    return {name: line for name, line in lines.items() if len(line) > 1}
 
 
 def _common(lines: dict[str, dict[float, float]]) -> list[float]:

@@ -13,11 +13,12 @@ from brokerbed.analysis.transforms.passages import MESSAGE
 from brokerbed.metrics import END_TO_END_DELAY, STAGE_DELAY, Metric
 from brokerbed.scenario.units import NS_PER_S
 
+SPAN = ("run", "bin_ns", "copy", "metric", "first", "second", "begun_ns", "time_ns")
 COPY_IN_TOPIC = r"^copy(\d+)/"
 
 
 def peer_cells(passed: DataFrame, intervals: DataFrame, peers: DataFrame) -> DataFrame:
-    return _cells(peer_spans(passed, peers), intervals)
+    return delay_cells(peer_spans(passed, peers), intervals)
 
 
 def peer_spans(passed: DataFrame, peers: DataFrame) -> DataFrame:
@@ -35,13 +36,19 @@ def peer_spans(passed: DataFrame, peers: DataFrame) -> DataFrame:
             _span(STAGE_DELAY, F.lit("subscriber"), F.col("peer"), "received_ns", "processed_ns"),
         )
     )
-    return named.select("run", "bin_ns", "copy", F.explode(spans).alias("span")).select(
-        "run", "bin_ns", "copy", "span.*"
+    return (
+        named.select("run", "bin_ns", "copy", F.explode(spans).alias("span"))
+        .select("run", "bin_ns", "copy", "span.*")
+        .select(*SPAN)
     )
 
 
 def output_cells(events: DataFrame, intervals: DataFrame, queues: DataFrame) -> DataFrame:
-    """Delays at the outputs of brokers to links and sessions, from routing to sending."""
+    return delay_cells(output_spans(events, queues), intervals)
+
+
+def output_spans(events: DataFrame, queues: DataFrame) -> DataFrame:
+    """Begin and end of each delay at the outputs of brokers to links and sessions, from routing to sending."""
     rows = events.where(F.col("event").isin("queued", "sent")).join(F.broadcast(queues), ["run", "client"])
     passed = rows.groupBy(*MESSAGE, "broker", "client", F.col("stage").alias("first"), F.col("at").alias("second")).agg(
         F.min("time_ns").alias("begun_ns"),
@@ -49,11 +56,15 @@ def output_cells(events: DataFrame, intervals: DataFrame, queues: DataFrame) -> 
         F.max(copy_of(F.col("topic"))).alias("copy"),
         F.max("bin_ns").alias("bin_ns"),
     )
-    return _cells(passed.withColumn("metric", F.lit(STAGE_DELAY.name)), intervals)
+    return passed.withColumn("metric", F.lit(STAGE_DELAY.name)).select(*SPAN)
 
 
 def input_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
-    """Delays at the inputs of brokers, from receipt to the end of service, also of messages that nobody wants."""
+    return delay_cells(input_spans(events), intervals)
+
+
+def input_spans(events: DataFrame) -> DataFrame:
+    """Begin and end of each delay at the inputs of brokers, also of messages that nobody wants."""
     passed = (
         events.where(F.col("event").isin("received", "served"))
         .groupBy(*MESSAGE, "broker")
@@ -73,7 +84,7 @@ def input_cells(events: DataFrame, intervals: DataFrame) -> DataFrame:
             "second": F.col("broker"),
         }
     )
-    return _cells(named, intervals)
+    return named.select(*SPAN)
 
 
 def _span(metric: Metric, first: Column, second: Column, begun: str, ended: str) -> Column:
@@ -92,7 +103,8 @@ def copy_of(topic: Column) -> Column:
     return F.when(~topic.startswith("copy") | (number == ""), F.lit(-1)).otherwise(number.cast("int"))
 
 
-def _cells(passed: DataFrame, intervals: DataFrame) -> DataFrame:
+def delay_cells(passed: DataFrame, intervals: DataFrame) -> DataFrame:
+    """The cells of delays from `begun_ns` to `time_ns`, if both are known."""
     seconds = (F.col("time_ns") - F.col("begun_ns")) / NS_PER_S
     complete = passed.where(F.col("time_ns").isNotNull() & F.col("begun_ns").isNotNull())
     return (

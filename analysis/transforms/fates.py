@@ -15,7 +15,10 @@ PAIR = ("run", "publisher", "subscriber", "number")
 
 
 def due(passed: DataFrame, audiences: DataFrame) -> DataFrame:
-    """One row per message of a peer and subscriber; `is_there` if the message arrived."""
+    """One row per message of a peer and subscriber; `is_there` if the message arrived.
+
+    `is_expired` if it died at the publisher or the subscriber, which lifetimes.py finds out.
+    """
     published = passed.where(F.col("client") == F.col("origin")).select(
         "run",
         F.col("origin").alias("publisher"),
@@ -30,7 +33,7 @@ def due(passed: DataFrame, audiences: DataFrame) -> DataFrame:
     return (
         published.join(F.broadcast(audiences), ["run", "publisher"])
         .withColumn("subscriber", F.explode("subscribers"))
-        .withColumn("is_there", F.array_contains("got", F.col("subscriber")))
+        .withColumns({"is_there": F.array_contains("got", F.col("subscriber")), "is_expired": F.lit(False)})
         .drop("subscribers", "got")
     )
 
@@ -71,7 +74,9 @@ def fates(missing: DataFrame, events: DataFrame, hops: DataFrame, is_few: bool =
         .withColumns(
             {
                 "fate": _fate(),
-                "reason": F.coalesce(F.col("last.reason").cast("int"), F.lit(0)),
+                "reason": F.when(F.col("is_expired"), int(Reason.EXPIRED)).otherwise(
+                    F.coalesce(F.col("last.reason").cast("int"), F.lit(0))
+                ),
                 "hop": F.col("last.hop"),
             }
         )
@@ -100,7 +105,8 @@ def _fate() -> Column:
     at, is_kept, was_taken = F.col("last"), F.col("qos") > 0, F.col("is_acknowledged")
     at_publisher = F.when(was_taken, LOST).when(is_kept | ~F.col("is_sent"), WAITING).otherwise(GONE)
     return (
-        F.when(at.isNull(), at_publisher)
+        F.when(F.col("is_expired"), DROPPED)
+        .when(at.isNull(), at_publisher)
         .when(at["reason"].isNotNull(), DROPPED)
         .when(at["acknowledged"], LOST)
         .when(at["sent"], F.when(is_kept, WAITING).otherwise(GONE))
@@ -126,7 +132,7 @@ def _to_next() -> Column:
 
 def _at_input() -> Column:
     """Whether the input queue of a broker dropped the message, which then went to nobody."""
-    return F.col("reason") == int(Reason.INPUT_FULL)
+    return F.col("reason").isin(int(Reason.INPUT_FULL), int(Reason.INPUT_EXPIRED))
 
 
 def _any(condition: Column) -> Column:

@@ -7,7 +7,6 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from brokerbed.analysis.transforms.moments import compared, within
-from brokerbed.metrics import END_TO_END_DELAY
 from brokerbed.scenario.units import NS_PER_S
 
 PER_DECADE = 24  # buckets of delays, which are 10% apart
@@ -15,15 +14,18 @@ SHORTEST_S = 1e-6  # shorter delays are in the first bucket
 MOVES_MAX = 300  # connections and disconnections of one peer
 
 
-def delays(spans: DataFrame, intervals: DataFrame, pairs: DataFrame) -> DataFrame:
-    """(run, first, second, bucket, count): the delays of the given pairs that ended in compared time."""
-    complete = spans.where((F.col("metric") == END_TO_END_DELAY.name) & F.col("time_ns").isNotNull()).join(
-        F.broadcast(pairs), ["run", "first", "second"]
+def delays(spans: DataFrame, intervals: DataFrame, wanted: DataFrame) -> DataFrame:
+    """(run, metric, first, second, bucket, count): the delays of pairs and in queues that ended in compared time.
+
+    `wanted` has the rows (run, metric, first, second) of the pairs and queues.
+    """
+    complete = spans.where(F.col("time_ns").isNotNull() & F.col("begun_ns").isNotNull()).join(
+        F.broadcast(wanted), ["run", "metric", "first", "second"]
     )
     seconds = F.greatest((F.col("time_ns") - F.col("begun_ns")) / NS_PER_S, F.lit(SHORTEST_S))
     return (
         within(complete, compared(intervals))
-        .groupBy("run", "first", "second", F.floor(F.log10(seconds) * PER_DECADE).alias("bucket"))
+        .groupBy("run", "metric", "first", "second", F.floor(F.log10(seconds) * PER_DECADE).alias("bucket"))
         .agg(F.count("*").alias("count"))
     )
 

@@ -125,7 +125,7 @@ class Announcements:
 
     def _acknowledged(self, change: Change, announced: Announced, packet_id: int, now_ns: int) -> None:
         entry = change.entry
-        if change.is_added:
+        if change.is_added and not announced.is_held:
             self._hold(entry, announced)
         if announced.unacknowledged_id != packet_id:  # a newer change of the entry was sent or is waiting
             return

@@ -12,7 +12,7 @@ from typing import Any
 import mqtt5
 
 from brokerbed.broker.config import BrokerConfig
-from brokerbed.broker.core import deliver, dispatch, handle_connect, handle_publish, notify, overlay
+from brokerbed.broker.core import deliver, dispatch, handle_connect, handle_publish, lifetime, notify, overlay
 from brokerbed.broker.core.advertisements import advertisements_of
 from brokerbed.broker.core.connection import Connection
 from brokerbed.broker.core.retained_scan import RetainedScans
@@ -28,6 +28,7 @@ from brokerbed.log.record import NUMBER_MAX, RECORD, Kind, Log, Reason
 
 PACK = RECORD.pack
 NUMBER_DIGITS_MAX = len(str(NUMBER_MAX))
+STREAM_CHARS_MAX = 100  # added to a client id in the identity of a message: the id of another peer
 ONE_BYTE_LENGTHS = 0x80  # a remaining length below this takes one byte, and the packet is never too large
 
 
@@ -41,6 +42,7 @@ class Counters:
     connections_total: int = 0
     protocol_errors: int = 0
     dropped: dict[Reason, int] = field(default_factory=lambda: dict.fromkeys(Reason, 0))
+    expired: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("input", "link", "session"), 0))  # by place
     rejected: int = 0
     store_problems: int = 0  # how often the store became unwritable
     store_blocked: int = 0  # 1 while the store cannot be written
@@ -184,6 +186,8 @@ class Broker:
         self.sequence += 1
         message.origin, message.sequence = self.origin, self.sequence
         if self.config.is_testbed and session is not None:
+            if message.expires_at_ns is not None and message.payload.startswith(session.client_id.encode()):
+                message.expires_at_ns = lifetime.in_payload(message.payload) or message.expires_at_ns
             self.log_identity(now_ns, session, message.payload, message.sequence)
 
     def started(self, now_ns: int) -> None:
@@ -204,16 +208,23 @@ class Broker:
     def log_identity(self, now_ns: int, session: Session, payload: bytes, sequence: int) -> None:
         """Log the identity of a message that enters here if its payload begins with the publisher's id and a number.
 
-        Any client can send such a payload, so numbers that no publisher of an experiment would write are not logged.
+        A client with several streams of messages adds a slash and a name to its id. Any client can send such a payload,
+        so numbers and names that no publisher of an experiment would write are not logged.
         """
-        start = session.client_id.encode() + b" "
-        if self.log is not None and payload.startswith(start):
-            number = payload[len(start) : len(start) + NUMBER_DIGITS_MAX + 1].split(b" ", 1)[0]
-            if number.isdigit() and b"%d" % int(number) == number and int(number) <= NUMBER_MAX:
-                self.log.add(
-                    now_ns, Kind.IDENTIFIED, session.log_number, sequence=sequence,
-                    origin=self.log.origin(self.origin), route=int(number),
-                )  # fmt: skip
+        client_id = session.client_id.encode()
+        if self.log is None or not payload.startswith(client_id):
+            return
+        chars_max = len(client_id) + STREAM_CHARS_MAX + NUMBER_DIGITS_MAX + 2
+        stream, _, rest = payload[:chars_max].partition(b" ")
+        is_other = stream != client_id
+        if is_other and not (stream.startswith(client_id + b"/") and stream.isascii()):
+            return
+        number = rest[: NUMBER_DIGITS_MAX + 1].split(b" ", 1)[0]
+        if number.isdigit() and b"%d" % int(number) == number and int(number) <= NUMBER_MAX:
+            self.log.add(
+                now_ns, Kind.IDENTIFIED, self.log.number(stream.decode()) if is_other else session.log_number,
+                sequence=sequence, origin=self.log.origin(self.origin), route=int(number),
+            )  # fmt: skip
 
     def log_message(
         self, now_ns: int, kind: int, subject: int, message: Message, qos: int, reason: int = 0, flags: int = 0

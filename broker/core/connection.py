@@ -25,6 +25,7 @@ class Connection:
         "aliases",
         "aliases_max",
         "aliases_out",
+        "carries_expiry",
         "challenge",
         "decode",
         "driver",
@@ -73,6 +74,7 @@ class Connection:
         self.timer: Timer | None = None  # times out the wait for CONNECT, and later the keep-alive
         self.last_tag = b"", ""  # on a link: the properties of the last message up to its number, and its origin
         self.form = V311 if is_wire else OBJECT  # encoding of notifications at QoS 0 in both directions, see run.py
+        self.carries_expiry = False  # a link of a testbed, over which the exact end of a message's time is sent
         self.is_simple = True  # the peer reads, takes no topic aliases and accepts packets of any size
         self.is_uplink = False  # this broker is the client, and the other end is its parent
         self.is_dirty = False  # the connection is in Broker.dirty, because it has output

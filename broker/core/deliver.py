@@ -5,41 +5,22 @@ unacknowledged messages is full, or the emulated service is busy. No newer deliv
 waits.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import mqtt5
 
-from brokerbed.broker.core import persist
-from brokerbed.broker.core.link import (
-    IDENTITY,
-    MESSAGE,
-    NOTIFICATION,
-    RETAINED,
-    RETAINED_FOR,
-    UNADVERTISED,
-    UNADVERTISED_MESSAGE,
-    tag,
-    tag_head,
-)
-from brokerbed.broker.core.run import TAGGED, V5
+from brokerbed.broker.core import lifetime, persist
+from brokerbed.broker.core.link import NOTIFICATION, RETAINED, UNADVERTISED
+from brokerbed.broker.core.publish_packet import encoded
 from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.errors import ProtocolError
-from brokerbed.broker.mqtt import frames, v5
-from brokerbed.broker.values import (
-    CACHED_TOPIC_CHARS_MAX,
-    NO_PROPERTIES,
-    NS_PER_S,
-    Message,
-    Published,
-    format_indicator,
-)
+from brokerbed.broker.values import Message
 from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, UNADVERTISED_FLAG, WAITED, Kind, Reason
 
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
     from brokerbed.broker.core.connection import Connection
 
-QOS = (mqtt5.QoS(0), mqtt5.QoS(1), mqtt5.QoS(2))
 QUEUED, SENT, ACKNOWLEDGED = map(int, (Kind.QUEUED, Kind.SENT, Kind.ACKNOWLEDGED))  # access to enum members is slow
 
 
@@ -64,8 +45,10 @@ def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int)
     if len(link.staged) >= broker.config.queue_messages_max:
         drop(broker, session, delivery, Reason.QUEUE_FULL, now_ns)
         return
-    copy = copy_of(broker, delivery.message.topic)
-    due_ns = link.staged_free_ns[copy] = max(now_ns, link.staged_free_ns.get(copy, 0)) + demand()
+    copy, free_ns = copy_of(broker, delivery.message.topic), link.staged_free_ns
+    due_ns, free_ns[copy] = lifetime.stage_end_ns(
+        free_ns.get(copy, 0), now_ns, demand(), delivery.message.expires_at_ns
+    )
     link.staged[delivery] = None
     if delivery.qos:
         persist.save_delivery(broker, session, delivery)
@@ -75,7 +58,11 @@ def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int)
 
 def _link_service_done(broker: "Broker", in_service: tuple[Session, Delivery], due_ns: int) -> None:
     session, delivery = in_service
-    if session.link is not None and session.link.staged.pop(delivery, 0) is None:
+    if session.link is None or session.link.staged.pop(delivery, 0) is not None:
+        return
+    if lifetime.is_over(delivery.message.expires_at_ns, due_ns):
+        drop(broker, session, delivery, Reason.EXPIRED, due_ns)
+    else:
         _deliver(broker, session, delivery, due_ns)
 
 
@@ -100,21 +87,50 @@ def _deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int
     ):
         _send(broker, session, connection, delivery, now_ns)
         return
-    while is_full(broker, session, delivery.message):
-        oldest = session.pop_unsent() if broker.config.queue_policy != "reject" else None
-        if oldest is None:
-            drop(broker, session, delivery, Reason.QUEUE_FULL, now_ns)
-            return
-        if not session.parked:  # then the dropped head of the queue was the delivery in service
-            session.service_due_ns = session.service_left_ns = None
-        drop(broker, session, oldest, Reason.QUEUE_FULL, now_ns)
+    if lifetime.is_over(delivery.message.expires_at_ns, now_ns):
+        drop(broker, session, delivery, Reason.EXPIRED, now_ns)
+        return
+    if not _has_room(broker, session, delivery, now_ns):
+        drop(broker, session, delivery, Reason.QUEUE_FULL, now_ns)
+        return
     delivery.queued_at_ns = now_ns
     session.push(delivery)
+    die_in_time(broker, session, delivery, now_ns)
     if session.row_number:
         persist.save_delivery(broker, session, delivery)
     _log_queued(broker, session, delivery, now_ns)
     if session.demand is not None:
         _start_service(broker, session, now_ns)
+
+
+def _has_room(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> bool:
+    """Whether the queue has room for the delivery, for which older ones are dropped unless the policy forbids that."""
+    while is_full(broker, session, delivery.message):
+        oldest = session.pop_unsent() if broker.config.queue_policy != "reject" else None
+        if oldest is None:
+            return False
+        if not session.parked:  # then the dropped head of the queue was the delivery in service
+            session.service_due_ns = session.service_left_ns = None
+        drop(broker, session, oldest, Reason.QUEUE_FULL, now_ns)
+    return True
+
+
+def die_in_time(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
+    """Have a delivery that was put into the session's queue dropped when its time is over, if it still waits then."""
+    expires_at_ns = delivery.message.expires_at_ns
+    if expires_at_ns is not None:
+        due_ns = max(now_ns, expires_at_ns)
+        delivery.expiry_timer = broker.timers.later(due_ns, _lifetime_over, (session, delivery))
+
+
+def _lifetime_over(broker: "Broker", waiting: tuple[Session, Delivery], due_ns: int) -> None:
+    session, delivery = waiting
+    is_first = session.queue[0] is delivery
+    session.remove(delivery)
+    drop(broker, session, delivery, Reason.EXPIRED, due_ns)
+    if is_first and session.demand is not None:  # it was in service, which the next one may have from now on
+        session.service_due_ns = session.service_left_ns = None
+        _start_service(broker, session, due_ns)
 
 
 def pump(broker: "Broker", session: Session, now_ns: int) -> None:
@@ -151,9 +167,11 @@ def resume(broker: "Broker", session: Session, now_ns: int) -> None:
 def _send(broker: "Broker", session: Session, connection: "Connection", delivery: Delivery, now_ns: int) -> None:
     message = delivery.message
     is_resent = delivery.packet_id != 0
-    if message.expires_at_ns is not None and message.expires_at_ns <= now_ns and not is_resent:  # [MQTT-4.3.3-7]
-        drop(broker, session, delivery, Reason.EXPIRED, now_ns)
-        return
+    if message.expires_at_ns is not None and not is_resent:
+        broker.timers.cancel(delivery.expiry_timer)
+        if message.expires_at_ns <= now_ns:  # [MQTT-4.3.3-7]
+            drop(broker, session, delivery, Reason.EXPIRED, now_ns)
+            return
     packet_id = delivery.packet_id or (persist.take_packet_id(broker, session) if delivery.qos else 0)
     if is_resent:
         session.parked.pop(packet_id, None)
@@ -188,72 +206,11 @@ def _unadvertised(session: Session, delivery: Delivery) -> int:
     return UNADVERTISED_FLAG if session.link is not None and delivery.message.is_unadvertised else 0
 
 
-def encoded(connection: "Connection", delivery: Delivery, packet_id: int, is_duplicate: bool, now_ns: int) -> Any:
-    """The PUBLISH for a delivery as this connection needs it: bytes, or an object on a simulated network."""
-    message = delivery.message
-    if not connection.is_wire:
-        return Published(
-            message, delivery.qos, delivery.retain, packet_id, is_duplicate, delivery.identifiers, delivery.answers
-        )
-    has_properties = (
-        message.properties != NO_PROPERTIES
-        or delivery.identifiers
-        or message.expires_at_ns is not None
-        or delivery.answers is not None
-        or (message.is_unadvertised and connection.form == TAGGED)
-    ) and connection.version == 5
-    if has_properties or connection.aliases_max:
-        return v5.encode(_packet(connection, delivery, packet_id, is_duplicate, now_ns))
-    first = 0x30 | is_duplicate << 3 | delivery.qos << 1 | delivery.retain
-    number = packet_id.to_bytes(2, "big") if delivery.qos else b""
-    properties = b""
-    if connection.form == TAGGED:
-        properties = tag_head(message.origin) + b"%016d" % message.sequence
-    elif connection.form == V5:
-        properties = b"\0"
-    length = len(message.head) + len(number) + len(properties) + len(message.payload)
-    start = first.to_bytes(1, "big") + frames.encoded_length(length)
-    return b"".join((start, message.head, number, properties, message.payload))
-
-
-def _aliased(connection: "Connection", topic: str) -> tuple[str, int | None]:
-    """The topic and alias to send: only the alias if the client knows it already, and both to set it."""
-    alias = connection.aliases_out.get(topic)
-    if alias is not None:
-        return "", alias
-    if len(connection.aliases_out) < connection.aliases_max and len(topic) <= CACHED_TOPIC_CHARS_MAX:
-        alias = connection.aliases_out[topic] = len(connection.aliases_out) + 1
-    return topic, alias
-
-
-def _packet(
-    connection: "Connection", delivery: Delivery, packet_id: int, is_duplicate: bool, now_ns: int
-) -> mqtt5.PublishPacket:
-    message, properties = delivery.message, delivery.message.properties
-    left_s = None
-    if message.expires_at_ns is not None:
-        left_s = max(1, (message.expires_at_ns - now_ns + NS_PER_S - 1) // NS_PER_S)
-    user_properties = list(properties.user_properties)
-    if connection.form == TAGGED:
-        user_properties.append((MESSAGE, tag(message.origin, message.sequence)))
-        if message.is_unadvertised:
-            user_properties.append((UNADVERTISED_MESSAGE, ""))
-        if delivery.answers is not None:
-            user_properties.append((RETAINED_FOR, delivery.answers.filter))
-            if delivery.answers.identity:
-                user_properties.append((IDENTITY, delivery.answers.identity))
-    topic, alias = _aliased(connection, message.topic)
-    return mqtt5.PublishPacket(
-        topic, message.payload, qos=QOS[delivery.qos], retain=delivery.retain, packet_id=packet_id or None,
-        duplicate=is_duplicate, payload_format_indicator=format_indicator(properties), message_expiry_interval=left_s,
-        content_type=properties.content_type, response_topic=properties.response_topic,
-        correlation_data=properties.correlation_data, subscription_ids=list(delivery.identifiers),
-        topic_alias=alias, user_properties=user_properties,
-    )  # fmt: skip
-
-
 def drop(broker: "Broker", session: Session, delivery: Delivery, reason: Reason, now_ns: int) -> None:
     broker.counters.dropped[reason] += 1
+    if reason == Reason.EXPIRED:
+        broker.counters.expired["session" if session.link is None else "link"] += 1
+    broker.timers.cancel(delivery.expiry_timer)
     session.parked.pop(delivery.packet_id, None)
     persist.forget_delivery(broker, delivery)
     flags = WAITED * (delivery.has_waited or delivery.packet_id != 0) | _unadvertised(session, delivery)

@@ -131,6 +131,7 @@ def _accept(
     if is_link:
         _check_only_child(broker, packet, now_ns)
         connection.form = TAGGED if connection.is_wire else OBJECT
+        connection.carries_expiry = config.is_testbed
         if is_proven and client_id in broker.links:
             broker.links[client_id].user = None  # the session may have had a user before there was a secret
     elif not client_id:

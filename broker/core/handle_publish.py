@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from brokerbed.broker.core import persist
+from brokerbed.broker.core import lifetime, persist
 from brokerbed.broker.core.access import may_publish
 from brokerbed.broker.core.deliver import copy_of, deliver, is_full
 from brokerbed.broker.core.link import (
@@ -126,6 +126,8 @@ def handle_packet(broker: "Broker", connection: "Connection", published: mqtt5.P
     )  # fmt: skip
     if connection.session is not None and connection.session.link is not None:
         _take_overlay_properties(message, published.user_properties, connection.session.link)
+        if connection.carries_expiry:
+            _take_exact_expiry(message, published.user_properties, connection.session.link)
     accept(broker, connection, message, published.packet_id or 0, published.duplicate, now_ns)
 
 
@@ -143,6 +145,12 @@ def _take_overlay_properties(message: Message, given: list[tuple[str, str]], lin
     message.is_unadvertised = property_of(given, UNADVERTISED_MESSAGE) is not None
     if link.is_parent and (topic_filter := property_of(given, RETAINED_FOR)) is not None:
         message.replay_for = Entry(topic_filter, property_of(given, IDENTITY) or "")
+
+
+def _take_exact_expiry(message: Message, given: list[tuple[str, str]], link: Link) -> None:
+    if (expires := property_of(given, lifetime.EXPIRES)) is not None:
+        with suppress(ProtocolError) if link.is_foreign else nullcontext():
+            message.expires_at_ns = lifetime.in_property(expires)
 
 
 def valid_topic(broker: "Broker", raw: bytes) -> str:
@@ -272,9 +280,10 @@ def enter(broker: "Broker", message: Message, now_ns: int) -> None:
         broker.counters.dropped[Reason.INPUT_FULL] += 1
         _log_at_input(broker, Kind.DROPPED, message, now_ns, Reason.INPUT_FULL, WAITED)
         return
-    copy = copy_of(broker, message.topic)
-    due_ns = max(now_ns, broker.input_free_ns.get(copy, 0)) + broker.config.service_in()
-    broker.input_free_ns[copy] = due_ns
+    copy, free_ns = copy_of(broker, message.topic), broker.input_free_ns
+    due_ns, free_ns[copy] = lifetime.stage_end_ns(
+        free_ns.get(copy, 0), now_ns, broker.config.service_in(), message.expires_at_ns
+    )
     broker.entering += 1
     broker.entering_bytes += message.size
     broker.at(due_ns, _entered, message)
@@ -284,8 +293,13 @@ def enter(broker: "Broker", message: Message, now_ns: int) -> None:
 def _entered(broker: "Broker", message: Message, due_ns: int) -> None:
     broker.entering -= 1
     broker.entering_bytes -= message.size
-    _log_at_input(broker, Kind.SERVED, message, due_ns)
-    publish(broker, message, due_ns)
+    if lifetime.is_over(message.expires_at_ns, due_ns):
+        broker.counters.dropped[Reason.INPUT_EXPIRED] += 1
+        broker.counters.expired["input"] += 1
+        _log_at_input(broker, Kind.DROPPED, message, due_ns, Reason.INPUT_EXPIRED, WAITED)
+    else:
+        _log_at_input(broker, Kind.SERVED, message, due_ns)
+        publish(broker, message, due_ns)
     persist.forget_entering(broker, message)
 
 

@@ -89,12 +89,15 @@ class Link:
 
 
 def property_of(properties: list[tuple[str, str]], name: str) -> str | None:
-    return next((value for key, value in properties if key == name), None)
+    for key, value in properties:  # a generator would cost more than most packets' properties, which are none
+        if key == name:
+            return value
+    return None
 
 
 def is_reserved(properties: "list[tuple[str, str]] | tuple[tuple[str, str], ...]") -> bool:
     """Whether any of the user properties is reserved for links."""
-    return any(key.startswith(RESERVED) for key, _ in properties)
+    return bool(properties) and any(key.startswith(RESERVED) for key, _ in properties)
 
 
 def tag(origin: str, sequence: int) -> str:

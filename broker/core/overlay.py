@@ -227,7 +227,7 @@ class Overlay:
         connection.is_uplink = True
         self._broker.choose_codec(connection, 5)
         if connection.is_wire:
-            connection.form = TAGGED
+            connection.form, connection.carries_expiry = TAGGED, self._broker.config.is_testbed
         self._broker.send(connection, self.introduction.connect_packet(self._is_first))
 
     def answered(self, connection: "Connection", packet: mqtt5.Packet, now_ns: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from brokerbed.broker.core import advertisements, deliver, handle_connect, handle_publish, persist
 from brokerbed.broker.core.access import may_publish, may_subscribe
 from brokerbed.broker.core.link import PACKET_IDS
-from brokerbed.broker.core.rows import RELEASED, Row
+from brokerbed.broker.core.rows import EXPIRES_AT, RELEASED, Row
 from brokerbed.broker.core.run import Batch
 from brokerbed.broker.core.session import Delivery, RunRow, SentRun, Session
 from brokerbed.broker.core.subscriptions import Subscription, split_share
@@ -152,7 +152,13 @@ class _Restoring:
             session.inflight[packet_id] = _delivery(number, row, message)
             return
         session.queue_bytes += size
-        session.queue.append((number, row, message))  # type: ignore[arg-type]  # see _StoredQueue
+        expires_at_ns = message.expires_at_ns if message is not None else stored[EXPIRES_AT]
+        if expires_at_ns is None:
+            session.queue.append((number, row, message))  # type: ignore[arg-type]  # see _StoredQueue
+            return
+        delivery = _delivery(number, row, message)
+        session.queue.append(delivery)
+        deliver.die_in_time(self.broker, session, delivery, self.now_ns)
 
     def run(self, number: int, row: Row) -> None:
         *given, origin, sequence, is_additional = row

@@ -9,6 +9,7 @@ from brokerbed.broker.core.subscriptions import Subscription
 from brokerbed.broker.values import NO_PROPERTIES, Entry, Message
 
 Row = tuple[Any, ...]  # contains numbers, text, bytes, None, and tuples of them
+EXPIRES_AT = 6  # where a message's row has the time at which it dies
 SENT, RELEASED = 1, 2  # states of messages in the row of a sent run
 
 

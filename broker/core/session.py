@@ -30,6 +30,7 @@ class Delivery:
 
     __slots__ = (
         "answers",
+        "expiry_timer",
         "has_waited",
         "identifiers",
         "is_released",
@@ -52,6 +53,7 @@ class Delivery:
         self.answers = answers  # the child's subscription that is answered by sending a retained message down a link
         self.has_waited = False  # True: the log already has a QUEUED record of this delivery
         self.queued_at_ns = LONG_AGO_NS  # when it was queued, if that was since the broker's last start
+        self.expiry_timer: Timer | None = None  # while it waits in a queue: drops it when its time is over
         self.packet_id = 0  # assigned when the message is first sent, and kept when it is sent again
         self.row_number = 0  # of the delivery's row in the store; 0: it has none
         self.session_row = 0  # number of its session's row in the store
@@ -179,6 +181,10 @@ class Session:
         delivery = self.queue.popleft()
         self.queue_bytes -= delivery.message.size
         return delivery
+
+    def remove(self, delivery: Delivery) -> None:
+        self.queue.remove(delivery)
+        self.queue_bytes -= delivery.message.size
 
     def pop_unsent(self) -> Delivery | None:
         """Remove and return the oldest delivery that was never sent; None if there is none.

@@ -16,11 +16,14 @@ class Identity(UpwardStrategy):
 
     def heard(self, source: Neighbour | None, entry: Entry, is_added: bool) -> Iterable[Announcement]:
         del source
-        count_before = self._counts.pop(entry.filter, 0) if not is_added else self._counts.get(entry.filter, 0)
-        count = count_before + 1 if is_added else max(count_before - 1, 0)
-        if count:
-            self._counts[entry.filter] = count
-        return self._announce(Entry(entry.filter), is_added) if count == is_added else ()
+        topic_filter, counts = entry.filter, self._counts
+        if is_added:
+            count = counts[topic_filter] = counts.get(topic_filter, 0) + 1
+            return self._announce(Entry(topic_filter), True) if count == 1 else ()
+        count = counts.pop(topic_filter, 0)
+        if count > 1:
+            counts[topic_filter] = count - 1
+        return self._announce(Entry(topic_filter), False) if count == 1 else ()
 
     def _wanted_by_parent(self) -> Iterable[Entry]:
         return map(Entry, self._counts)

@@ -117,6 +117,12 @@ class BrokerCollector(Collector):
             if reason:
                 dropped.add_metric([name, reason.name.lower()], value)
         yield dropped
+        expired = CounterMetricFamily(
+            "brokerbed_messages_expired", "of these, at their time", labels=["broker", "place"]
+        )
+        for place, value in counters.expired.items():
+            expired.add_metric([name, place], value)
+        yield expired
         for metric, text, gauge in (
             ("brokerbed_connections", "open connections", len(broker.connections)),
             ("brokerbed_sessions", "sessions, connected or not", len(broker.sessions) + len(broker.links)),

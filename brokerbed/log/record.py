@@ -74,6 +74,8 @@ class Kind(IntEnum):
     LINK_ADVERTISE = 28  # the filter `topic` was advertised over the link `subject`
     LINK_UNADVERTISE = 29
     NOT_ADVERTISED = 30  # a hint, once per session: `subject` has not advertised what it publishes to `topic`
+    LINK_BYTES = 31  # `size` bytes crossed the direction `subject` of a link around this time
+    EXPIRES = 32  # the testbed's publisher `subject` has given the message a lifetime, which ends at this time
 
 
 class Reason(IntEnum):
@@ -86,6 +88,7 @@ class Reason(IntEnum):
     SESSION_ENDED = 6
     NOT_AUTHORIZED = 7  # it waited in a session whose user may not read it any more, by rules that have changed
     INPUT_FULL = 8  # too many messages in the emulated service at the input: it reaches nobody, `subject` sent it
+    INPUT_EXPIRED = 9  # its time was over in the emulated service at the input: likewise
 
 
 class Log:

@@ -1,6 +1,6 @@
 """The keys of a scenario file about filter classes: `classes`, `subscriptions` and `publications`."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
@@ -14,14 +14,17 @@ from pydantic import (
 
 from brokerbed.scenario.document import shown
 from brokerbed.scenario.law import Law
-from brokerbed.scenario.part import Name, Part, Qos, problem
-from brokerbed.scenario.units import RateOrZeroPerS
+from brokerbed.scenario.part import Count, Name, Part, Qos, problem
+from brokerbed.scenario.profile import Profile
+from brokerbed.scenario.units import DurationNs, Fraction, RateOrZeroPerS
 
 CLASSES_MAX = 1_000_000  # topics class/000000 ... class/999999
+CLIENTS_MAX = 1_000_000  # of one broker and class
 ALL, LEAVES = "all", "leaves"
 
 ClassCount = Annotated[int, Field(strict=True, ge=1, le=CLASSES_MAX)]
 ClassNumber = Annotated[int, Field(strict=True, ge=0, alias="class")]
+ClientCount = Annotated[int, Field(strict=True, ge=0, le=CLIENTS_MAX)]
 MeanActive = Annotated[float, Field(strict=True, ge=0, le=1e12)]
 
 
@@ -71,12 +74,56 @@ Where = Annotated[
 ]
 
 
+class Population(Part):
+    """Clients that come and go, for each broker and class."""
+
+    example = "{size: 8, on: {mean: 1min}, off: {mean: 20min}}"
+    size: ClientCount
+    on: Law
+    off: Law
+
+
+class PopulationAt(Part):
+    """The clients of one broker and class, with the periods of `subscriptions.population` unless it has its own."""
+
+    example = "{size: 8}"
+    size: ClientCount
+    on: Law | None = None
+    off: Law | None = None
+
+
+class Static(Part):
+    """Subscribers at some leaves of the tree, for each class."""
+
+    example = "{count: 9, place: worst}"
+    count: Count
+    place: Literal["best", "worst", "random"]
+    redraw: DurationNs | None = None
+
+    @model_validator(mode="after")
+    def _only_random_leaves_are_drawn(self) -> Self:
+        if self.redraw is not None and self.place != "random":
+            raise problem(f"redraw goes with place: random, not with place: {self.place}", "redraw")
+        return self
+
+
 class SubscriptionsAt(Part):
     example = "{broker: b3, class: 17, arrival_rate: 0.2/s, lifetime: {mean: 30s}}"
     broker: Name
     class_: ClassNumber
-    arrival_rate: RateOrZeroPerS
+    arrival_rate: RateOrZeroPerS | None = None
     lifetime: Law | None = None
+    population: PopulationAt | None = None
+
+    @model_validator(mode="after")
+    def _arrives_or_is_there(self) -> Self:
+        if self.population is None and self.arrival_rate is None:
+            raise problem("is required, as in arrival_rate: 0.2/s, unless there is a population", "arrival_rate")
+        if self.population is not None:
+            for key in ("arrival_rate", "lifetime"):
+                if getattr(self, key) is not None:
+                    raise problem(f"population and {key} exclude each other", key)
+        return self
 
 
 class Wide(Part):
@@ -89,18 +136,61 @@ class Wide(Part):
 class Subscriptions(Part):
     example = "{mean_active: 10000, lifetime: {mean: 60s}}"
     mean_active: MeanActive = 0.0
+    population: Population | None = None
+    static: Static | None = None
     lifetime: Law | None = None
     where: Where = ALL
+    roam: Fraction = 0.0
     wide: Wide | None = None
+    profile: Profile | None = None
     at: tuple[SubscriptionsAt, ...] = ()
     qos: Qos = 0
 
     @model_validator(mode="after")
     def _lifetime_is_known(self) -> Self:
-        is_spread = self.mean_active or self.wide is not None
-        if self.lifetime is None and (is_spread or any(entry.lifetime is None for entry in self.at)):
+        is_spread = self.mean_active or self.wide is not None or (self.roam and self.at)
+        arriving = [entry for entry in self.at if entry.population is None]
+        if self.lifetime is None and (is_spread or any(entry.lifetime is None for entry in arriving)):
             raise problem("is required, as in lifetime: {mean: 60s}", "lifetime")
         return self
+
+    @model_validator(mode="after")
+    def _keys_go_together(self) -> Self:
+        is_given = {
+            "population": self.population is not None, "static": self.static is not None, "roam": self.roam > 0,
+            "mean_active": self.mean_active > 0, "where": "where" in self.model_fields_set,
+            "profile": self.profile is not None,
+        }  # fmt: skip
+        for key, other in _EXCLUSIVE:
+            if is_given[key] and is_given[other]:
+                raise problem(f"{key} and {other} exclude each other", key)
+        for entry in self.at:
+            if entry.population is None:
+                continue
+            for key in ("roam", "profile"):
+                if is_given[key]:
+                    raise problem(f"{key} and a population (at {entry.broker}) exclude each other", key)
+            if self.population is None and (entry.population.on is None or entry.population.off is None):
+                raise problem(
+                    f"the population at {entry.broker} needs on and off, as in {Population.example},"
+                    " unless subscriptions.population has them", "at"
+                )  # fmt: skip
+        if self.profile is not None and not self.mean_active and self.wide is None and not self.at:
+            raise problem("a profile needs subscriptions that arrive, as in mean_active: 100", "profile")
+        return self
+
+
+_EXCLUSIVE = (
+    ("population", "mean_active"),
+    ("static", "mean_active"),
+    ("static", "population"),
+    ("static", "where"),
+    ("roam", "population"),
+    ("roam", "static"),
+    ("profile", "population"),
+    ("profile", "static"),
+    ("profile", "roam"),
+)
 
 
 class PublicationsAt(Part):
@@ -127,11 +217,15 @@ class Publications(Part):
     rate: RateOrZeroPerS = 0.0
     where: Where = ALL
     sources: Sources | None = None
+    profile: Profile | None = None
     at: tuple[PublicationsAt, ...] = ()
     qos: Qos = 0
 
     @model_validator(mode="after")
-    def _sources_have_a_rate(self) -> Self:
-        if self.sources is not None and "rate" not in self.model_fields_set and not self.at:
+    def _there_is_a_rate(self) -> Self:
+        has_rate = "rate" in self.model_fields_set or self.at
+        if self.sources is not None and not has_rate:
             raise problem("sources need a rate, as in rate: 10/s, at which they publish while they are on", "sources")
+        if self.profile is not None and not has_rate:
+            raise problem("a profile needs a rate, as in rate: 10/s", "profile")
         return self

@@ -23,7 +23,7 @@ from brokerbed.scenario.classes import Classes, ClassesSection, Publications, Su
 from brokerbed.scenario.document import shown
 from brokerbed.scenario.faults.contract import FaultKind
 from brokerbed.scenario.faults.registry import FAULTS
-from brokerbed.scenario.law import Law
+from brokerbed.scenario.law import Law, fixed_or_law
 from brokerbed.scenario.part import (
     NAME,
     NAME_CHARACTERS_MAX,
@@ -32,17 +32,16 @@ from brokerbed.scenario.part import (
     FileName,
     Name,
     Part,
-    Qos,
     problem,
     reject_bool,
 )
+from brokerbed.scenario.peers import Publisher, Requester, Responder, Subscriber
 from brokerbed.scenario.routing import Routing, RoutingSection
 from brokerbed.scenario.units import (
     BandwidthBitPerS,
     DurationNs,
     DurationOrZeroNs,
     Fraction,
-    RatePerS,
     SizeBytes,
     parse_fraction,
 )
@@ -53,10 +52,6 @@ PAYLOAD_BYTES_MAX = 268_000_000  # MQTT's largest packet is 268 435 455 bytes, h
 
 
 BrokerCount = Annotated[int, Field(strict=True, ge=1, le=topology.BROKERS_MAX)]
-
-
-def _fixed_or_law(value: Any) -> Any:
-    return {"mean": value, "law": "deterministic"} if isinstance(value, str) else value
 
 
 class Clock(Part):
@@ -145,35 +140,6 @@ class Service(Part):
     link: Law | None = None
 
 
-class Peer(Part):
-    """What publishers and subscribers have in common."""
-
-    id: Name
-    broker: Name
-    topic: Annotated[str, Field(strict=True)]
-    on: Law | None = None
-    off: Law | None = None
-    service: Law | None = None
-    qos: Qos = 1
-
-    @model_validator(mode="after")
-    def _on_and_off_go_together(self) -> Self:
-        if (self.on is None) != (self.off is None):
-            raise problem("on and off go together; leave out both for a peer that is always connected",
-                          "on" if self.on else "off")  # fmt: skip
-        return self
-
-
-class Publisher(Peer):
-    example = "{id: p1, broker: b3, topic: metro/4, rate: 1/s}"
-    rate: RatePerS
-
-
-class Subscriber(Peer):
-    example = "{id: s1, broker: b9, topic: metro/4}"
-    session_service: Law | None = None
-
-
 class Fault(Part):
     """One fault at a time `at`, or a nemesis that strikes `every` so often."""
 
@@ -224,7 +190,7 @@ def fault_model() -> type[Fault]:
     for kind in FAULTS.all.values():
         for key, annotation in {kind.name: kind.target.annotation, **kind.options}.items():
             fields[key] = (annotation | None, None)
-    fields["for_"] = (Annotated[Law, BeforeValidator(_fixed_or_law), Field(alias="for")], ...)
+    fields["for_"] = (Annotated[Law, BeforeValidator(fixed_or_law), Field(alias="for")], ...)
     return create_model("Fault", __base__=Fault, __doc__=Fault.__doc__, **fields)
 
 
@@ -268,6 +234,7 @@ class Tolerance(Part):
     rate: Fraction | None = None
     delay: Fraction | None = None
     delivery: Fraction | None = None
+    link: Fraction | None = None
 
     def of(self, metric: str) -> float:
         family = metric.partition(".")[0]
@@ -299,6 +266,8 @@ class ScenarioFile(Part):
     service: Service = Service()
     publishers: tuple[Publisher, ...] = ()
     subscribers: tuple[Subscriber, ...] = ()
+    requesters: tuple[Requester, ...] = ()
+    responders: tuple[Responder, ...] = ()
     copies: Annotated[int, Field(strict=True, ge=1, le=COPIES_MAX)] = 1
     faults: tuple[Annotated[Fault, WrapValidator(_fault)], ...] = ()
     payload: Annotated[int, Field(strict=True, ge=0, le=PAYLOAD_BYTES_MAX)] = 64
@@ -306,7 +275,9 @@ class ScenarioFile(Part):
     limits: Limits = Limits()
     durability: Literal["memory", "process", "disk"] = "process"
     links: tuple[Link, ...] = ()
+    media: tuple[Name, ...] = ()
     tolerance: Annotated[Tolerance, BeforeValidator(_one_for_all), WithJsonSchema(_TOLERANCE)] = Tolerance()
+    model: Literal["best", "algorithm1"] = "best"
 
     @property
     def parts(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """A distribution of durations, as scenario files give it."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, WithJsonSchema, model_validator
 
 from brokerbed.scenario.part import Part, problem
 from brokerbed.scenario.units import NS_PER_S, DurationNs
@@ -32,3 +32,16 @@ class Law(Part):
         cv = self.cv if self.cv is not None else 1.0
         squared_cv = {"exponential": 1.0, "deterministic": 0.0, "uniform": 1 / 3, "lognormal": cv * cv}[self.law]
         return self.mean_s**2 * (1 + squared_cv)
+
+
+def fixed_or_law(value: Any) -> Any:
+    """A plain duration is the same as a deterministic law."""
+    if isinstance(value, dict | Law):
+        return value
+    _DURATION.validate_python(value)
+    return {"mean": value, "law": "deterministic"}
+
+
+_DURATION: TypeAdapter[int] = TypeAdapter(DurationNs)
+_DURATION_OR_LAW = {"anyOf": [_DURATION.json_schema(), Law.model_json_schema()]}
+DurationOrLaw = Annotated[Law, BeforeValidator(fixed_or_law), WithJsonSchema(_DURATION_OR_LAW)]

@@ -160,7 +160,8 @@ def _scenario(file: str, document: Node, at: Mapping[str, Plain]) -> Scenario:
     except ValidationError as error:
         raise ScenarioError(file, [_problem(document, details) for details in error.errors()]) from None
     problems: list[Problem] = []
-    scenario = resolve(written, at, lambda path, message: problems.append(_placed(document, path, message)))
+    folder = Path(file).parent
+    scenario = resolve(written, at, folder, lambda path, message: problems.append(_placed(document, path, message)))
     if scenario is None:
         raise ScenarioError(file, problems)
     return scenario

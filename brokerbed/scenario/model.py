@@ -4,65 +4,25 @@ The parts that are complete as written (laws, peers, faults, links, limits) are 
 built, and rates that were spread evenly or given one by one are known per broker and class.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from brokerbed.broker.routing.registry import ALGORITHMS
 from brokerbed.broker.routing.strategy import Algorithm
 from brokerbed.scenario.classes import CLASSES_MAX, Sources
+from brokerbed.scenario.demand import Demand
 from brokerbed.scenario.document import Plain
-from brokerbed.scenario.format import (
-    Clock,
-    Fault,
-    Limits,
-    Link,
-    Publisher,
-    Service,
-    Subscriber,
-    Tolerance,
-)
-from brokerbed.scenario.law import Law
+from brokerbed.scenario.format import Clock, Fault, Limits, Link, Service, Tolerance
+from brokerbed.scenario.peers import Peer, Publisher, Requester, Responder, Subscriber
+from brokerbed.scenario.profile import Factor
+from brokerbed.scenario.subscriptions import Cell, Subscriptions
 from brokerbed.scenario.topology import Tree
 from brokerbed.scenario.workload import WORKLOAD
 from brokerbed.topics import is_wildcard, matches
 
-P = TypeVar("P", Publisher, Subscriber)
-Cell = tuple[int, int]  # position of the broker in the tree, number of the class
+P = TypeVar("P", bound=Peer)
 GROUP_FILTER_SLASHES = 2  # in group/0007/+ and group/0007/#
-
-
-@dataclass(frozen=True, slots=True)
-class Churn:
-    """Subscriptions to one class at one broker: Poisson arrivals that each stay for a lifetime."""
-
-    arrival_rate_per_s: float
-    lifetime: Law
-
-    @property
-    def mean_active(self) -> float:
-        return self.arrival_rate_per_s * self.lifetime.mean_s
-
-
-@dataclass(frozen=True, slots=True)
-class Subscriptions:
-    """Subscriptions that come and go; those given for one broker and class replace the even spread there."""
-
-    spread: Churn | None  # at each of the `places`, to each class
-    places: frozenset[int]  # positions of brokers in the tree
-    overrides: Mapping[Cell, Churn]
-    wide: Churn | None  # at each of the `places`, to all classes of each group
-    qos: int
-
-    def of(self, broker: int, class_number: int) -> Churn | None:
-        return self.overrides.get((broker, class_number), self.spread if broker in self.places else None)
-
-    def mean_active(self, classes: range) -> float:
-        """How many subscriptions to just these classes there are on average, at all brokers."""
-        own = [(broker, churn) for (broker, number), churn in self.overrides.items() if number in classes]
-        spread = len(self.places) * len(classes) - sum(broker in self.places for broker, _ in own)
-        active = 0.0 if self.spread is None else self.spread.mean_active
-        return active * spread + sum(churn.mean_active for _, churn in own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +33,7 @@ class Publications:
     places: frozenset[int]
     overrides_per_s: Mapping[Cell, float]
     sources: Sources | None  # None: all are always on
+    profile: Factor | None  # of all rates
     qos: int
 
     def rate_per_s(self, broker: int, class_number: int) -> float:
@@ -87,7 +48,8 @@ class Publications:
         """What is published to these classes on average, over all brokers."""
         own = [(broker, rate) for (broker, number), rate in self.overrides_per_s.items() if number in classes]
         spread = len(self.places) * len(classes) - sum(broker in self.places for broker, _ in own)
-        return self.share_on * (self.spread_per_s * spread + sum(rate for _, rate in own))
+        mean_factor = 1.0 if self.profile is None else self.profile.mean
+        return mean_factor * self.share_on * (self.spread_per_s * spread + sum(rate for _, rate in own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +69,18 @@ class Scenario:
     service: Service
     publishers: tuple[Publisher, ...]  # of one copy
     subscribers: tuple[Subscriber, ...]
+    requesters: tuple[Requester, ...]
+    responders: tuple[Responder, ...]
     copies: int
     faults: tuple[Fault, ...]
     payload_bytes: int
-    peers: str  # stock or light: which client publishers and subscribers are, where they are real
+    peers: str  # stock or light: which client peers are, where they are real
     limits: Limits
     durability: str
     links: tuple[Link, ...]
+    media: tuple[str, ...]  # brokers that stand for a broadcast medium: what they send is not counted in totals
     tolerance: Tolerance
+    model: str  # best or algorithm1: how delays behind peers that come and go are predicted
     parts: Mapping[str, Any]  # of the workload, beside those above: the sections that are given, by key
 
     @property
@@ -122,31 +88,134 @@ class Scenario:
         """The record of the routing algorithm, which says what it stores and sends."""
         return ALGORITHMS[self.routing]
 
-    def pairs(self) -> list[tuple[Publisher, Subscriber]]:
-        """Publishers and those who subscribe to them, in the order of the file."""
+    @property
+    def profiles(self) -> list[Factor]:
+        given = self.subscriptions.profile, self.publications.profile
+        return [profile for profile in given if profile is not None]
+
+    @property
+    def period_ns(self) -> int | None:
+        """The period with which rates vary; None if they are constant."""
+        return self.profiles[0].period_ns if self.profiles else None
+
+    @property
+    def traces(self) -> list[str]:
+        """The names of the files that were read for it, beside the scenario file."""
+        of_profiles = [profile.trace for profile in self.profiles if profile.trace is not None]
+        peers = (*self.publishers, *self.subscribers)
+        of_peers = [peer.connectivity.trace for peer in peers if peer.connectivity is not None]
+        return [*of_profiles, *of_peers, *(it.arrivals.trace for it in self.publishers if it.arrivals is not None)]
+
+    @property
+    def longest_pass_ns(self) -> int | None:
+        """The longest pass of a trace that is repeated as it was recorded; None if there is none."""
+        peers = (*self.publishers, *self.subscribers)
+        connectivity = [it for peer in peers if (it := peer.connectivity) is not None and not it.is_shuffled]
+        passes = [it.pass_ns for it in connectivity if len(it.cycles_ns) > 1]
+        passes += [it.arrivals.pass_ns for it in self.publishers if it.arrivals is not None]
+        return max(passes, default=None)
+
+    @property
+    def all_peers(self) -> tuple[Peer, ...]:
+        """Each has one MQTT client per copy."""
+        return (*self.publishers, *self.subscribers, *self.requesters, *self.responders)
+
+    def exchanges(self) -> list[tuple[Requester, Responder]]:
+        """Requesters and those who answer them, in the order of the file."""
         return [
-            (publisher, subscriber)
-            for publisher in self.publishers
-            for subscriber in self.subscribers
-            if matches(subscriber.topic, publisher.topic)
+            (requester, responder)
+            for requester in self.requesters
+            for responder in self.responders
+            if matches(responder.topic, requester.topic)
+        ]
+
+    @property
+    def generators(self) -> tuple[Publisher, ...]:
+        """The streams of messages that peers make by themselves: Poisson processes, or recorded arrivals."""
+        return (*self.publishers, *(requester.requests for requester in self.requesters))
+
+    @property
+    def streams(self) -> tuple[Publisher, ...]:
+        """All streams of messages that peers send, with the answers of every responder to every requester."""
+        return (*self.generators, *(responder.answers_to(requester) for requester, responder in self.exchanges()))
+
+    @property
+    def receivers(self) -> tuple[Subscriber, ...]:
+        """All peers that receive, with their filters."""
+        inboxes = [requester.inbox for requester in self.requesters]
+        inboxes += [responder.inbox for responder in self.responders]
+        return (*self.subscribers, *inboxes)
+
+    def pairs(self) -> list[tuple[Publisher, Subscriber]]:
+        """Streams and those who receive them, in the order of the file."""
+        receivers = self.receivers
+        wild = [place for place, receiver in enumerate(receivers) if is_wildcard(receiver.topic)]
+        exact: dict[str, list[int]] = {}
+        for place, receiver in enumerate(receivers):
+            exact.setdefault(receiver.topic, []).append(place)
+        return [
+            (stream, receivers[place])
+            for stream in self.streams
+            for place in sorted(
+                [*exact.get(stream.topic, ()), *(at for at in wild if matches(receivers[at].topic, stream.topic))]
+            )
         ]
 
     @property
     def topics_of_parts(self) -> list[str]:
         """What the other parts of the workload publish to."""
-        return [topic for name, section in self.parts.items() for topic in WORKLOAD[name].topics(section)]
+        return [topic for name, section in self.parts.items() for topic in WORKLOAD[name].topics(self, section)]
 
     @property
     def filters_of_parts(self) -> list[str]:
         """What the other parts of the workload subscribe to."""
-        return [topic for name, section in self.parts.items() for topic in WORKLOAD[name].filters(section)]
+        return [topic for name, section in self.parts.items() for topic in WORKLOAD[name].filters(self, section)]
+
+    @property
+    def publication_rates_per_s(self) -> list[float]:
+        """What clients that are no peers publish on average, by broker."""
+        given, brokers = self.publications, range(len(self.tree))
+        spread = [given.spread_per_s if broker in given.places else 0.0 for broker in brokers]
+        rates = [rate * self.classes for rate in spread]
+        for (broker, _), rate in given.overrides_per_s.items():
+            rates[broker] += rate - spread[broker]
+        rates = [rate * given.share_on for rate in rates]
+        for demand in self.demands():
+            rates = [
+                rate + len(demand.topics) * more for rate, more in zip(rates, demand.publication_rate, strict=True)
+            ]
+        return rates
+
+    def demands(self) -> Iterator[Demand]:
+        """What the models know of the other parts of the workload."""
+        for name, section in self.parts.items():
+            if (demand := WORKLOAD[name].demand) is not None:
+                yield from demand(self, section)
+
+    @property
+    def has_acknowledged_publications(self) -> bool:
+        """Whether clients that are no peers publish at QoS 1 or 2."""
+        return self.publications.qos > 0 or any(WORKLOAD[name].qos(section) > 0 for name, section in self.parts.items())
+
+    @property
+    def publications_are_poisson(self) -> bool:
+        """Those of clients that are no peers. Sources that come and go publish in bursts."""
+        return self.publications.sources is None and all(WORKLOAD[name].publications_are_poisson for name in self.parts)
+
+    @property
+    def subscriptions_are_poisson(self) -> bool:
+        return all(WORKLOAD[name].subscriptions_are_poisson for name in self.parts)
 
     def copy_of(self, peer: P, copy: int) -> P:
         """Copy number `copy` of a peer: an id and a topic of its own, which no other copy's filters match."""
         assert 0 <= copy < self.copies
         if self.copies == 1:
             return peer
-        return peer.model_copy(update={"id": f"{peer.id}.{copy}", "topic": f"copy{copy}/{peer.topic}"})
+        copy_id = "/".join(f"{name}.{copy}" for name in peer.id.split("/"))
+        return peer.model_copy(update={"id": copy_id, "topic": self.topic_of_copy(peer.topic, copy)})
+
+    def topic_of_copy(self, topic: str, copy: int) -> str:
+        return topic if self.copies == 1 else f"copy{copy}/{topic}"
 
     def class_topic(self, number: int) -> str:
         return f"class/{number:04d}" if self.groups is None else f"group/{number % self.groups:04d}/{number:04d}"
@@ -191,6 +260,11 @@ class Experiment:
     name: str
     is_sweep: bool
     points: tuple[Scenario, ...]
+
+    @property
+    def files(self) -> list[str]:
+        """The names of the files that the scenario file needs beside it."""
+        return list(dict.fromkeys(trace for point in self.points for trace in point.traces))
 
 
 def _number(level: str) -> int | None:

@@ -3,12 +3,14 @@
 The analysis keeps time series for this sample, and the report draws them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
-from brokerbed.scenario import Scenario
+from brokerbed.scenario import Publisher, Scenario, Subscriber
 
 POINTS_MAX = 8  # points of a sweep that are drawn with tree, tables and time series
 WAYS_MAX = 12  # publishers and subscribers whose delays are drawn
+QUEUES_MAX = 14  # queues on the paths between them whose delays are drawn
 PEERS_MAX = 16  # peers whose connections are drawn over time
 
 
@@ -27,13 +29,39 @@ def sampled_points(points: Sequence[Scenario]) -> list[int]:
 
 def sampled_pairs(scenario: Scenario) -> list[tuple[str, str]]:
     """Publishers and those who subscribe to them, in the order of the file."""
-    return [(publisher.id, subscriber.id) for publisher, subscriber in scenario.pairs()[:WAYS_MAX]]
+    ways = ((stream.sender, receiver.id) for stream, receiver in scenario.pairs())
+    return list(islice(dict.fromkeys(ways), WAYS_MAX))
+
+
+def sampled_queues(scenario: Scenario) -> list[tuple[str, str]]:
+    """Stage and place of the queues on these paths, in the order in which messages pass them."""
+    wanted = set(sampled_pairs(scenario))
+    queues: dict[tuple[str, str], None] = {}
+    for stream, receiver in scenario.pairs():
+        if (stream.sender, receiver.id) in wanted:
+            queues |= dict.fromkeys(_queues_between(scenario, stream, receiver))
+    return list(islice(queues, QUEUES_MAX))
+
+
+def _queues_between(scenario: Scenario, stream: Publisher, receiver: Subscriber) -> Iterator[tuple[str, str]]:
+    if stream.service or stream.on:
+        yield "publisher", stream.id
+    path = [scenario.tree.names[place] for place in scenario.tree.path(stream.broker, receiver.broker)]
+    for place, broker in enumerate(path):
+        if scenario.service.broker_in:
+            yield "broker_in", broker
+        if scenario.service.link and place + 1 < len(path):
+            yield "link", f"{broker}>{path[place + 1]}"
+    if receiver.session_service or receiver.on:
+        yield "session", receiver.id
+    if receiver.service:
+        yield "subscriber", receiver.id
 
 
 def sampled_peers(scenario: Scenario) -> list[str]:
     """The peers that come and go, with as many copies of each as the limit allows."""
-    publishers = [peer for peer in scenario.publishers if peer.on is not None]
-    subscribers = [peer for peer in scenario.subscribers if peer.on is not None]
+    publishers = [peer for peer in scenario.publishers if peer.is_intermittent]
+    subscribers = [peer for peer in scenario.subscribers if peer.is_intermittent]
     copies = range(min(scenario.copies, max(1, PEERS_MAX // max(1, len(publishers) + len(subscribers)))))
     ids = [scenario.copy_of(peer, copy).id for peer in publishers for copy in copies]
     ids += [scenario.copy_of(other, copy).id for other in subscribers for copy in copies]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokerbed.registry import Registry, records_in
 from brokerbed.scenario.checks import Path, Report
+from brokerbed.scenario.demand import Demand
 
 if TYPE_CHECKING:  # format.py builds its keys from these records
     from brokerbed.scenario.model import Scenario
@@ -27,8 +28,13 @@ class WorkloadPart:
     # processes share the clients of a run, and each of them makes some of the actors.
     section: Any = None  # the pydantic type of its key; None if the key is in format.py, because models read it, too
     check: Callable[[Any, "Scenario", Path, Report], None] = lambda *_: None  # reports what the scenario does not have
-    topics: Callable[[Any], Iterable[str]] = lambda _: ()  # that it publishes to, of its section
-    filters: Callable[[Any], Iterable[str]] = lambda _: ()  # that it subscribes to
+    topics: Callable[["Scenario", Any], Iterable[str]] = lambda *_: ()  # (scenario, section): what it publishes to
+    filters: Callable[["Scenario", Any], Iterable[str]] = lambda *_: ()  # what it subscribes to
+    demand: Callable[["Scenario", Any], Iterable[Demand]] | None = None  # for predictions; None: there are none
+    qos: Callable[[Any], int] = lambda _: 0  # (section): of its publications
+    excludes: tuple[str, ...] = ()  # keys of the scenario file that do not go with its section
+    publications_are_poisson: bool = False  # a run tests whether they are
+    subscriptions_are_poisson: bool = False
 
 
 WORKLOAD: Registry[WorkloadPart] = Registry(lambda: records_in("brokerbed.clients.parts", "PART"), "brokerbed.workload")

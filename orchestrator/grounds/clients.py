@@ -11,7 +11,7 @@ from brokerbed.clients.process import MISSING
 from brokerbed.orchestrator.grounds.attached_container import AttachedContainer
 from brokerbed.orchestrator.grounds.base import GroundError
 from brokerbed.orchestrator.grounds.processes import StderrLines, how_it_ended
-from brokerbed.scenario.format import Peer
+from brokerbed.scenario.peers import Peer
 
 
 class ClientProcess:

@@ -236,6 +236,9 @@ class DockerLink:
             return self.relay.is_held(way)
         return (way in self._applied and self._is_shut) or (way in self._held and self.child.is_dead)
 
+    def crossed_bytes(self, way: str) -> int:
+        return 0 if self.relay is None else self.relay.crossed_bytes(way)
+
     def _change(self, held: set[str]) -> None:
         self._changed_s = asyncio.get_running_loop().time()
         if self.relay is not None:

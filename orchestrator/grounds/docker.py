@@ -23,7 +23,7 @@ from brokerbed.orchestrator.grounds.base import GroundError, Notify, Place
 from brokerbed.orchestrator.grounds.clients import ClientProcess
 from brokerbed.orchestrator.grounds.clocks import Reading, read_clock
 from brokerbed.orchestrator.grounds.container import METRICS_PORT, PORT, Address, DockerHost, DockerLink, Helper, Ports
-from brokerbed.orchestrator.grounds.engine import LABEL, THREADS, Engine, clean, labels_of
+from brokerbed.orchestrator.grounds.engine import LABEL, THREADS, Engine, EngineGoneError, clean, labels_of
 from brokerbed.orchestrator.grounds.machine import CONTAINER_MB, check_memory
 from brokerbed.orchestrator.grounds.network import (
     all_of,
@@ -174,7 +174,9 @@ class DockerNetwork:
     async def clients(self, part: int, parts: int) -> ClientProcess:
         site = self._sites.all[0]
         options = clients_options(self._scenario, self._place, part, parts, DATA)
-        files = {SCENARIO: self._place.scenario_file.read_bytes()}
+        scenario_file = self._place.scenario_file
+        traces = scenario_file.parent.glob("*.csv")  # of all points of a sweep, as the process reads the whole file
+        files = {SCENARIO: scenario_file.read_bytes()} | {trace.name: trace.read_bytes() for trace in traces}
         container = await self._create(
             site, ["brokerbed.clients.process", f"{DATA}/{SCENARIO}", *options], (f"{CLIENTS}.{part + 1}", CLIENTS),
             site.address(), files, mem_limit=CLIENTS_MEMORY, stdin_open=True,
@@ -237,7 +239,14 @@ class DockerNetwork:
         return readings
 
     async def cause(self, error: GroundError) -> GroundError:
-        """An engine that shuts down stops its containers first; then the error is that the engine is gone."""
+        """An engine that shuts down stops its containers first, but it answers on open connections for a while."""
+        gone = error if isinstance(error, EngineGoneError) else await self._engine_gone()
+        if gone is None:
+            return error
+        return GroundError(f"{gone}: when it is back, `brokerbed clean` removes what was left there")
+
+    async def _engine_gone(self) -> GroundError | None:
+        """The error of an engine that cannot be asked for dead containers; if there are many, it is asked again."""
         for site in self._sites.all:
             try:
                 for _ in range(ENGINE_LOOKS):
@@ -245,8 +254,8 @@ class DockerNetwork:
                         break
                     await asyncio.sleep(WATCH_S)
             except GroundError as gone:
-                return GroundError(f"{gone}: when it is back, `brokerbed clean` removes what was left there")
-        return error
+                return gone
+        return None
 
     async def _dead(self, site: Site) -> set[str]:
         """The containers of this run that have exited."""

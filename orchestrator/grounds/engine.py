@@ -24,6 +24,10 @@ LOOPBACK = "127.0.0.1"
 T = TypeVar("T")
 
 
+class EngineGoneError(GroundError):
+    """No answer came from an engine that answered before."""
+
+
 class Engine:
     """A Docker engine. Its calls block, so each of them runs in a thread."""
 
@@ -64,7 +68,8 @@ class Engine:
             return await loop.run_in_executor(self._threads, lambda: call(*arguments, **options))
         except (DockerException, RequestException, OSError) as error:
             which, reason = "" if self.url == USUAL else f" at {self.url}", why(error)
-            raise GroundError(
+            has_answered = isinstance(error, DockerException)
+            raise (GroundError if has_answered else EngineGoneError)(
                 f"the Docker engine{which} could not do what was asked ({reason})",
                 is_missing="no space left" in reason.lower(),
             ) from None

@@ -59,6 +59,7 @@ def short_demands(scenario: Scenario) -> Iterable[str]:
     laws |= {f"publisher {publisher.id}": publisher.service for publisher in scenario.publishers}
     laws |= {f"session of {subscriber.id}": subscriber.session_service for subscriber in scenario.subscribers}
     laws |= {f"subscriber {subscriber.id}": subscriber.service for subscriber in scenario.subscribers}
+    laws |= {f"responder {responder.id}": responder.service for responder in scenario.responders}
     speedup = scenario.clock.speedup
     wall_s = {name: law.mean / NS_PER_S / speedup for name, law in laws.items() if law is not None}
     short = {name: mean_s for name, mean_s in wall_s.items() if mean_s < DEMAND_S_MIN}

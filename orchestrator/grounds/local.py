@@ -231,6 +231,9 @@ class LocalLink:
     def is_held(self, way: str) -> bool:
         return self.relay is not None and self.relay.is_held(way)
 
+    def crossed_bytes(self, way: str) -> int:
+        return 0 if self.relay is None else self.relay.crossed_bytes(way)
+
 
 class LocalNetwork:
     """The brokers of a scenario as processes."""

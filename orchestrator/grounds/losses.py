@@ -17,6 +17,7 @@ from brokerbed.topics import matches
 
 SHOWN_MAX = 10
 GONE = "gone with a crash"
+AT_INPUT = (Reason.INPUT_FULL, Reason.INPUT_EXPIRED)
 
 
 class Entered(NamedTuple):
@@ -110,7 +111,7 @@ class BrokerLog:
                 self.at_input[event.message] = event.topic
             if not is_link(event.subject, brokers):
                 self.entered.append(Entered(event.message, event.topic, event.time_ns, event.subject))
-        elif kind == Kind.SERVED or event.reason == Reason.INPUT_FULL:
+        elif kind == Kind.SERVED or event.reason in AT_INPUT:
             self.at_input.pop(event.message, None)
             self.gone_at_input.pop(event.message, None)
         elif kind in (Kind.QUEUED, Kind.SENT):
@@ -120,7 +121,7 @@ class BrokerLog:
             self.routed.add(key)
             self.open.pop(key, None)
         if kind == Kind.DROPPED:
-            receiver = "" if event.reason == Reason.INPUT_FULL else event.subject
+            receiver = "" if event.reason in AT_INPUT else event.subject
             self.dropped.append((Reason(event.reason), event.message, event.topic, receiver))
 
 
@@ -163,7 +164,8 @@ def _undelivered(log: BrokerLog, logs: Mapping[str, BrokerLog], waiting: int) ->
     """Yields the message, topic and receiver of each lost delivery, and the reason."""
     for reason, message, topic, receiver in log.dropped:
         is_ended = reason == Reason.SESSION_ENDED and not is_link(receiver, logs)
-        if not is_ended and reason != Reason.EXPIRED:  # intended by the receiver or the publisher
+        is_expired = reason in (Reason.EXPIRED, Reason.INPUT_EXPIRED)
+        if not (is_ended or is_expired):  # intended by the receiver or the publisher
             yield message, topic, receiver, f"dropped, {reason.name.lower().replace('_', ' ')}"
     yield from ((message, topic, "", GONE) for message, topic in log.gone_at_input.items())
     to_clients = []

@@ -41,7 +41,7 @@ def check_memory(scenario: Scenario, parts: int, broker_mb: int) -> None:
 
 def _handles(scenario: Scenario, parts: int) -> int:
     """The open files of the process that needs most: the orchestrator, a process with clients, or a broker."""
-    peers = [peer.broker for peer in (*scenario.publishers, *scenario.subscribers)]
+    peers = [peer.broker for peer in scenario.all_peers]
     own = len(scenario.tree.names) * HANDLES_PER_BROKER
     clients = (len(peers) * scenario.copies + len(scenario.tree.names)) // parts
     busiest = max(Counter(peers).values(), default=0) * scenario.copies

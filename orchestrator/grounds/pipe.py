@@ -22,19 +22,24 @@ NOTHING = memoryview(b"")
 class Direction:
     """One of the two directions of a link, for all its connections."""
 
-    __slots__ = ("_crossed_before", "crossed", "is_held", "lateness", "quality")
+    __slots__ = ("_crossed_before", "crossed", "crossed_bytes", "is_held", "lateness", "quality")
 
     def __init__(self, quality: Quality) -> None:
         self.quality = quality
         self.is_held = False
         self.lateness = Lateness()  # how late pieces were passed on, if the direction is delayed
         self.crossed = 0  # number of bytes and connection ends that were passed on
+        self.crossed_bytes = 0
         self._crossed_before = 0
 
     def hold(self) -> None:
         if not self.is_held:
             self.is_held = True
             self._crossed_before = self.crossed
+
+    def passed(self, size_bytes: int) -> None:
+        self.crossed += size_bytes
+        self.crossed_bytes += size_bytes
 
     @property
     def is_quiet(self) -> bool:
@@ -191,7 +196,7 @@ class Pipe:
         except OSError:
             self._fail()
             return
-        self._way.crossed += sent
+        self._way.passed(sent)
         if sent < len(data):
             self._rest = memoryview(bytes(data[sent:]))  # the buffer is shared
             self._watch()
@@ -204,7 +209,7 @@ class Pipe:
         except OSError:
             self._fail()
             return
-        self._way.crossed += sent
+        self._way.passed(sent)
         self._rest = self._rest[sent:]
         if not self._rest:
             self._continue()

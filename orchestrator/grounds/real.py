@@ -28,6 +28,7 @@ from brokerbed.orchestrator.grounds.network import all_of, cancel_all
 from brokerbed.orchestrator.grounds.processes import StderrLines, stderr_warnings
 from brokerbed.orchestrator.grounds.quiescence import QUIET_LOOKS
 from brokerbed.orchestrator.grounds.relay import Relay
+from brokerbed.orchestrator.simulator.byte_counts import ByteCounts, CountedLink
 from brokerbed.scenario import Scenario
 from brokerbed.scenario.faults.network import Host, Link
 
@@ -56,13 +57,17 @@ class WatchedHost(Host, Protocol):
     async def look(self) -> None: ...
 
 
+class RelayedLink(Link, CountedLink, Protocol):
+    """A link whose bytes are counted if it has a relay."""
+
+
 class RealNetwork(Protocol):
     """The brokers of a scenario, on any ground with real processes."""
 
     @property
     def hosts(self) -> Mapping[str, WatchedHost]: ...
     @property
-    def links(self) -> Mapping[str, Link]: ...
+    def links(self) -> Mapping[str, RelayedLink]: ...
     @property
     def relays(self) -> Sequence[Relay]: ...
     async def start(self) -> None: ...
@@ -85,7 +90,7 @@ class RealNetwork(Protocol):
 
 def parts_of(scenario: Scenario) -> int:
     """The number of processes with clients: at most the number of cores, and of peers or brokers to distribute."""
-    peers = (len(scenario.publishers) + len(scenario.subscribers)) * scenario.copies
+    peers = len(scenario.all_peers) * scenario.copies
     return max(1, min(PARTS_MAX, os.cpu_count() or 1, max(peers, len(scenario.tree.names))))
 
 
@@ -154,10 +159,11 @@ class RealRun:
         self.clock.start(start_ns)
         theirs_ns = start_ns + clocks.offsets_ns(CLIENTS)[0]
         await self._clients.ask_all("begin", start_ns=theirs_ns, is_watched=self._watcher is not None)
-        peers = [*self.scenario.publishers, *self.scenario.subscribers]
-        remote = [RemotePeer(copy, self._clients) for peer in peers for copy in copies_of(self.scenario, peer)]
+        peers = [copy for peer in self.scenario.all_peers for copy in copies_of(self.scenario, peer)]
+        remote = [RemotePeer(peer, self._clients) for peer in peers]
         self._faults = Faults(self, remote, round(PROBE_S * NS_PER_S * self.clock.speedup))
         self._faults.begin()
+        ByteCounts(self.scenario, self.clock, self.client_log, network.links).begin()
         watching = asyncio.create_task(watch_loop(self._loop_lateness))
         try:
             async with nullcontext() if self._watcher is None else self._watcher(self):

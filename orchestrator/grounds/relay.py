@@ -241,6 +241,10 @@ class Relay:
         """Whether the direction is held and nothing has passed since."""
         return self.ways[way].is_quiet
 
+    def crossed_bytes(self, way: str) -> int:
+        """How many bytes were passed on in this direction."""
+        return self.ways[way].crossed_bytes
+
     def reset(self, is_wanted: Callable[[bytes], bool]) -> list[socket.socket]:
         """Breaks the connections whose first bytes match; returns the sockets on which the parent will end them."""
         wanted = [passage for passage in self._passages if passage.is_connected and is_wanted(passage.start_bytes)]

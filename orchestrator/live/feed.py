@@ -26,7 +26,7 @@ SHOWN = {
     "rate.notifications": "notifications",
     "rate.control": "control",
 }  # the headline metrics that can be computed from counters
-DELAY = "delay.end_to_end"
+DELAY, ROUND_TRIP = "delay.end_to_end", "delay.round_trip"
 Predicted = Mapping[tuple[str, ...], float | None]  # by metric and the values of its labels
 
 
@@ -92,7 +92,9 @@ class Feed:
             metric: name for metric, name in SHOWN.items() if name != "advertisement" or algorithm.advertises
         }
         self._averages = {name: Average() for name in self._shown.values()}
-        self._delays = {way: Average() for way in sampled_pairs(run.scenario)}
+        exchanges = {(requester.id, responder.id) for requester, responder in run.scenario.exchanges()}
+        self._answers = {(responder, requester) for requester, responder in exchanges}
+        self._delays = {way: Average() for way in sampled_pairs(run.scenario) if way not in exchanges}
         self._since_ns = 0  # messages published earlier may have been held by a fault
         self._delayed: dict[peers.Way, tuple[int, float]] = {}  # count and sum of delays at the last query
         self._rates: dict[str, list[float]] = {}  # by child: notifications up, notifications down, other messages
@@ -172,11 +174,17 @@ class Feed:
             },
             "compared": [
                 *(self._compared(self._averages[name], metric) for metric, name in self._shown.items()),
-                *(self._compared(average, DELAY, *way) for way, average in self._delays.items()),
+                *(self._compared_delay(average, way) for way, average in self._delays.items()),
             ],
             "peers": peers.table(run.scenario, clients),
             "faults": run.faults.history_as_json(),
         }  # fmt: skip
+
+    def _compared_delay(self, measured: Average, way: peers.Way) -> dict[str, Any]:
+        """The delay of an answer is known since its request only, so that it is the round trip."""
+        if way in self._answers:
+            return self._compared(measured, ROUND_TRIP, *reversed(way))
+        return self._compared(measured, DELAY, *way)
 
     def _compared(self, measured: Average, metric: str, *of: str) -> dict[str, Any]:
         predicted = self._predicted.get((metric, *of))

@@ -3,51 +3,50 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from brokerbed.scenario import Scenario, matches
+from brokerbed.scenario import Publisher, Scenario
 
 PeerState = Mapping[str, Any]  # one copy of a peer, as clients/process.py reports it
 Way = tuple[str, str]  # publisher and subscriber
 
 
 def table(scenario: Scenario, states: Iterable[PeerState]) -> list[dict[str, Any]]:
-    """One row per peer. The queue of a subscriber is what was sent to it and not processed; that of a publisher is what
-    it has not sent.
+    """One row per peer. The queue of a subscriber or responder is what was sent to it and not processed, that of a
+    publisher is what it has not sent, and that of a requester the answers that it waits for.
     """
     states = list(states)
     sent = {peer["id"]: peer["sent"] for peer in states if peer["sent"] is not None}
-    publishers = {
-        subscriber.id: [publisher.id for publisher in scenario.publishers if matches(subscriber.topic, publisher.topic)]
-        for subscriber in scenario.subscribers
-    }
+    streams: dict[str, list[Publisher]] = {receiver.id: [] for receiver in scenario.receivers}
+    for stream, receiver in scenario.pairs():
+        streams[receiver.id].append(stream)
     rows: dict[str, dict[str, Any]] = {}
     for peer in states:
         name, copy = _split(scenario, peer["id"])
         row = rows.setdefault(name, {"peer": name, "copies": 0, "connected": 0, "queue": 0})
         row["copies"] += 1
         row["connected"] += peer["connected"]
-        if peer["sent"] is not None:
+        if name not in streams:
             row["queue"] += peer["queue"]
-        else:
-            ids = [f"{publisher}{copy}" for publisher in publishers[name]]
-            row["queue"] += sum(sent[one] - peer["seen"].get(one, (0,))[0] for one in ids)
+            continue
+        for stream in (scenario.copy_of(each, copy) for each in streams[name]):
+            row["queue"] += sent[stream.cause] - peer["seen"].get(stream.id, (0,))[0]
     return sorted(rows.values(), key=lambda row: str(row["peer"]))
 
 
 def delays(scenario: Scenario, states: Iterable[PeerState]) -> dict[Way, tuple[int, float]]:
-    """The number of messages for each pair, and the sum of their delays."""
+    """The number of messages for each pair, and the sum of their delays; of answers, since the request."""
     totals: dict[Way, tuple[int, float]] = {}
     for peer in states:
         subscriber = _split(scenario, peer["id"])[0]
         for publisher, (_, count, delay_s) in peer["seen"].items():
-            way = _split(scenario, publisher)[0], subscriber
+            way = _split(scenario, publisher.partition("/")[0])[0], subscriber
             before = totals.get(way, (0, 0.0))
             totals[way] = before[0] + count, before[1] + delay_s
     return totals
 
 
-def _split(scenario: Scenario, name: str) -> tuple[str, str]:
-    """The id of the peer, and the suffix of its copy."""
+def _split(scenario: Scenario, name: str) -> tuple[str, int]:
+    """The id of the peer, and the number of its copy."""
     if scenario.copies == 1:
-        return name, ""
-    peer, dot, copy = name.rpartition(".")
-    return peer, dot + copy
+        return name, 0
+    peer, _, copy = name.rpartition(".")
+    return peer, int(copy)

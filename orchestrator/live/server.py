@@ -79,7 +79,7 @@ class Live:
         scenario = self._run.scenario
         parents = dict.fromkeys(scenario.tree.names) | dict(scenario.tree.links)
         placed = layout(scenario.tree, WIDTH)
-        peers = sorted({peer.id for peer in (*scenario.publishers, *scenario.subscribers)})
+        peers = sorted({peer.id for peer in scenario.all_peers})
         return web.json_response({
             "scenario": scenario.name, "routing": scenario.routing, "seed": scenario.seed,
             "speedup": scenario.clock.speedup, "parents": parents, "peers": peers,

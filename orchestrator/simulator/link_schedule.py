@@ -30,7 +30,7 @@ def piece_sizes(size_bytes: int) -> Iterator[int]:
 class LinkSchedule(Generic[T]):
     """The pieces under way in one direction of a connection, and when each of them arrives."""
 
-    __slots__ = ("_free_ns", "_last_ns", "_pieces", "_quality", "size_bytes")
+    __slots__ = ("_free_ns", "_last_ns", "_pieces", "_quality", "crossed_bytes", "size_bytes")
 
     def __init__(self, quality: Quality) -> None:
         self._quality = quality
@@ -38,6 +38,7 @@ class LinkSchedule(Generic[T]):
         self._free_ns: int | None = None  # until when the bandwidth is used
         self._last_ns: int | None = None  # when the last piece arrives
         self.size_bytes = 0
+        self.crossed_bytes = 0  # that have arrived so far
 
     @property
     def due_ns(self) -> int | None:
@@ -67,6 +68,7 @@ class LinkSchedule(Generic[T]):
         while pieces and pieces[0][0] <= now_ns:
             _, size_bytes, piece = pieces.popleft()
             self.size_bytes -= size_bytes
+            self.crossed_bytes += size_bytes
             arrived.append(piece)
         return arrived
 

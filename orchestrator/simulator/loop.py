@@ -26,6 +26,12 @@ class Loop:
         self._set += 1
         heapq.heappush(self._heap, (due_ns, self._set, action, argument))
 
+    def of_brokers_ns(self, time_ns: int) -> int:
+        """Brokers have the same clock."""
+        return time_ns
+
+    model_ns = of_brokers_ns
+
     def soon(self, action: Action, argument: Any) -> None:
         """Schedules an action for this instant, after everything that was scheduled for it before."""
         self.at_once.append((action, argument))

@@ -256,6 +256,7 @@ class Uplink:
         self.parent = parent
         self._qualities = up, down
         self._ends: tuple[Socket, Socket] | None = None
+        self._crossed_before = [0, 0]  # bytes up and down, on the connections before this one
         self._backoff_ns = BACKOFF_NS_MIN
         self._held: set[str] = set()  # directions: up, down
         self._dials = 0  # numbers the attempts, so that only the last one is made
@@ -276,6 +277,7 @@ class Uplink:
         above = Socket(self.parent)
         below.out = Wire(self.child.loop, above, self._qualities[0])
         above.out = Wire(self.child.loop, below, self._qualities[1])
+        self._crossed_before = [self.crossed_bytes("up"), self.crossed_bytes("down")]
         self._ends = below, above
         self.child.broker.overlay.dialled(below.connection)
         self.child.flush()
@@ -292,6 +294,11 @@ class Uplink:
         self._dials += 1
         loop.at(loop.now_ns + self._backoff_ns, self._dial, self._dials)
         self._backoff_ns = min(2 * self._backoff_ns, BACKOFF_NS_MAX)
+
+    def crossed_bytes(self, way: str) -> int:
+        """How many bytes have crossed in this direction, if it takes time."""
+        index = 0 if way == "up" else 1
+        return self._crossed_before[index] + (0 if self._ends is None else self._ends[index].out.crossed_bytes)
 
     def is_held(self, way: str) -> bool:
         """Whether nothing passes in this direction: on the wire if there is one, or because none can be made."""

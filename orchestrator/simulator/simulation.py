@@ -13,6 +13,7 @@ from brokerbed.broker.values import NS_PER_S
 from brokerbed.clients.crowd import Crowd, copies_of, demand_of
 from brokerbed.log.record import CLIENTS, Log
 from brokerbed.orchestrator.faults import Faults
+from brokerbed.orchestrator.simulator.byte_counts import ByteCounts
 from brokerbed.orchestrator.simulator.clients import Client
 from brokerbed.orchestrator.simulator.link_schedule import Quality
 from brokerbed.orchestrator.simulator.loop import Loop
@@ -44,6 +45,7 @@ class Simulation:
         self._clients: dict[str, list[Client]] = {name: [] for name in self.hosts}
         self.crowd = Crowd(scenario, self.loop, self.client_log, self._client, self._peer)
         self.faults = Faults(self, self.crowd.peers)
+        self._byte_counts = ByteCounts(scenario, self.loop, self.client_log, self.links)
 
     # -- building ---------------------------------------------------------------------------------------------
 
@@ -123,6 +125,7 @@ class Simulation:
         gc.set_threshold(GC_ALLOCATIONS, 50, 100)
         self.crowd.begin()
         self.faults.begin()
+        self._byte_counts.begin()
         self._run_until(self.end_ns, progress)
         self.faults.heal()
         self.crowd.stop()

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from brokerbed.broker.core.packet_size import link_bytes
 from brokerbed.clients.session import Packet
 from brokerbed.orchestrator.simulator.link_schedule import LinkSchedule, Quality, piece_sizes
 from brokerbed.orchestrator.simulator.loop import Loop
-from brokerbed.orchestrator.simulator.packet_size import link_bytes
 
 
 class End(Protocol):
@@ -65,6 +65,11 @@ class Wire:
         for packet in self._schedule.take(self._loop.now_ns):
             if packet is not None and self.is_open:
                 self._to.arrived(packet)
+
+    @property
+    def crossed_bytes(self) -> int:
+        """Only a wire that takes time counts them."""
+        return 0 if self._schedule is None else self._schedule.crossed_bytes
 
     def hold(self) -> None:
         self.is_held = True

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from statistics import fmean
 
+import numpy as np
+
 from brokerbed.analysis.windows import Interval
 from tests.analysis.real import LINKS, Row
 
@@ -57,6 +59,9 @@ class Count:
             totals["total"] += 1
             if kind == "notifications" and row["flags"] & ADDITIONAL:
                 totals["notifications.additional"] += 1
+        for broker, rows in self.of_brokers.items():
+            received = [row for row in rows if row["event"] == "received" and self.is_compared(row["time_ns"])]
+            counts["rate.received", broker] = len(received)
         counts |= {(f"rate.{kind}",): number for kind, number in totals.items()}
         return {key: number / self.seconds for key, number in counts.items()}
 
@@ -122,7 +127,13 @@ class Count:
                     done = self._first("processed", f"{subscriber}.{copy}", its)
                     spans["delay.end_to_end", publisher, subscriber] += self._spans(made, done)
                     spans["delay.stage", "subscriber", subscriber] += self._spans(got, done)
-        return {key: fmean(its) for key, its in spans.items()}
+        quantiles = {
+            (f"{name}.p{percent}", *pair): float(np.quantile(its, percent / 100))
+            for (name, *pair), its in spans.items()
+            if name == "delay.end_to_end"
+            for percent in (50, 95, 99)
+        }
+        return {key: fmean(its) for key, its in spans.items()} | quantiles
 
     def queues(self) -> dict[Key, float]:
         """At brokers: in the input from receipt to the end of service, in an output from routing to sending."""

@@ -10,7 +10,7 @@ FAULTS = "faults: [{at: 25s, cut: [b0, b1], for: 2s}, {at: 35s, crash: b4, for: 
 
 def test_all_algorithms_agree_and_keep_the_invariants(command: Commands, tmp_path: Path) -> None:
     """On a tree of 20 brokers with a cut and a crash; whatever is measured well enough agrees with the prediction."""
-    (tmp_path / "all.yaml").write_text(text("uneven", 40, tolerance="20%", rates=0.25) + FAULTS)
+    (tmp_path / "all.yaml").write_text(text("uneven", 40, tolerance="20%") + FAULTS)
     said = command(
         "run", tmp_path / "all.yaml", "--on", "virtual", "--json", "--out", tmp_path / "runs", "--allow-inconclusive"
     )

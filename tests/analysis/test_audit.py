@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
@@ -29,7 +30,7 @@ def test_batch_without_messages_has_no_delay_and_a_rate_of_zero() -> None:
     delays = (11, 9.0, 3.0), (2, 1.0, 4.0), (7, 1.0, 1.0), (7, 2.0, 1.0)
     counted = [(0, "delay.end_to_end", "p", "s", *it) for it in delays]
     counted.append((0, "delay.stage", "link", "x", 3, 1.0, 1.0))
-    assert batch_values(pd.DataFrame([*timed, *counted], columns=CELLS)) == {
+    assert batch_values(pd.DataFrame([*timed, *counted], columns=CELLS), {0: np.full(64, 2.0)}) == {
         0: {"rate.total": [1.5, *[0.0] * 30, 0.5], "delay.end_to_end p s": [0.25, 1.5, 3.0]}
     }
 

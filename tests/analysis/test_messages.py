@@ -10,6 +10,7 @@ from brokerbed.analysis.transforms.connections import connections
 from brokerbed.analysis.transforms.faults import aftermath
 from brokerbed.analysis.transforms.order import out_of_order
 from brokerbed.analysis.transforms.passages import passages
+from brokerbed.analysis.transforms.quantiles import quantile_cells
 from brokerbed.log.record import DUPLICATE, WAITED
 from tests.analysis.frames import LONG_AGO_S, S, Small, cells, plain
 
@@ -74,6 +75,30 @@ def test_peer_cells(small: Small) -> None:
         (stage, "subscriber", "s", "0/0"): (2.5, 1), (stage, "subscriber", "s", "0/1"): (1, 1),
         (stage, "subscriber", "s", "1/0"): (1, 1),
     }  # fmt: skip
+
+
+def test_quantile_cells(small: Small) -> None:
+    """Delays of 1, 2, ... 21 s end in batches 0 to 7, of which four make a section; the medians are in the middle.
+
+    Copies of the peers are pooled. What ends before 10 s, or is not ready, does not count.
+    """
+    times = small.intervals((LONG_AGO_S, 10, -1), *((10 + 10 * at, 20 + 10 * at, at) for at in range(8)))
+    rows = []
+    for number in range(1, 22):
+        copy, end = number % 2, 20 + 2.5 * number
+        names = ("published", f"p.{copy}"), ("sent", f"p.{copy}"), ("received", f"s.{copy}"), ("processed", f"s.{copy}")
+        stations = end - number, end - number, end, end
+        rows += [client(it, *name, f"p.{copy}", number) for it, name in zip(stations, names, strict=True)]
+    rows += [client(1, "published", "p.0", "p.0", 90), client(2, "received", "s.0", "p.0", 90)]
+    rows += [client(3, "processed", "s.0", "p.0", 90), client(70, "published", "p.0", "p.0", 91)]
+    peers = small.table(PEERS, *((0, f"{it}.{copy}", it, copy, False) for it in "ps" for copy in (0, 1)))
+    found = cells(quantile_cells(passages(small.events(*rows)), times, peers, 1))
+    pair = "p", "s"
+    of_median = {key[-1]: value for key, value in found.items() if key[:3] == ("delay.end_to_end.p50", *pair)}
+    assert of_median == {"-1": (pytest.approx(11), 21), "0": (pytest.approx(6), 11), "1": (pytest.approx(16.5), 10)}
+    assert found["delay.end_to_end.p95", *pair, "-1"] == (pytest.approx(20), 21)
+    assert found["delay.end_to_end.p99", *pair, "1"] == (pytest.approx(20.91), 10)  # between the last two, 20 and 21
+    assert len(found) == 9
 
 
 def test_input_and_output_cells(small: Small) -> None:
@@ -169,8 +194,8 @@ def test_fates(small: Small) -> None:
     ]
     missing = small.table(
         "run int, publisher string, subscriber string, number bigint, qos int, is_sent boolean,"
-        " is_acknowledged boolean, time_ns bigint",
-        *((0, "p", "s", *it[:4], S) for it in due),
+        " is_acknowledged boolean, time_ns bigint, is_expired boolean",
+        *((0, "p", "s", *it[:4], S, False) for it in due),
     )
     hops = small.table(
         "run int, publisher string, subscriber string, hop int, broker string, next string",

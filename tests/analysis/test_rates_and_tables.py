@@ -1,12 +1,13 @@
 """What crosses links and what is in tables, on frames of a few rows with results worked out by hand."""
 
+import numpy as np
 import pytest
 
 from brokerbed.analysis.faults import Life
 from brokerbed.analysis.tallies import MESSAGES, PUBLICATIONS, SUBSCRIPTIONS, Tables, link_cells, table_cells
 from brokerbed.analysis.transforms.moments import bin_of, compared, within
 from brokerbed.analysis.transforms.unwanted import interest_below, unwanted_cells
-from brokerbed.analysis.windows import Interval
+from brokerbed.analysis.windows import BATCHES, Interval
 from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, WAITED
 from tests.analysis.frames import LIVES, LONG_AGO_S, S, Small, cells, lives_of, plain
 
@@ -18,7 +19,7 @@ def tables(
 ) -> Tables:
     intervals = [Interval(begin * S, end * S, batch) for begin, end, batch in limits]
     restarts = [Life(run, broker, 2, at_s * S, 0, 0) for broker, at_s in restarts_s.items()]
-    return Tables(run, 0, brokers, intervals, restarts, batch_s, advertises=True)
+    return Tables(run, 0, brokers, intervals, restarts, np.full(BATCHES, batch_s), advertises=True)
 
 
 def test_moments_find_their_interval(small: Small) -> None:
@@ -66,7 +67,7 @@ def test_link_cells(small: Small) -> None:
         ),
         intervals,
     )
-    found = link_cells(counts, {0: 7}, {0: 10.0})
+    found = link_cells(counts, {0: 7}, {0: np.full(BATCHES, 10.0)}, {0: ()})
     assert set(found["point"]) == {7}
     # batch 0, of 10 s: up 2, down 1, control 3; batch 1, of 5 + 5 s: down 1, control 1
     assert cells(found) == {
@@ -78,6 +79,15 @@ def test_link_cells(small: Small) -> None:
         ("rate.control", "0"): (3, 10), ("rate.control", "1"): (1, 10),
         ("rate.total", "0"): (6, 10), ("rate.total", "1"): (2, 10),
     }  # fmt: skip
+    # b0 stands for a medium: what it sends is counted for its link, but in no total
+    of_medium = cells(link_cells(counts, {0: 7}, {0: np.full(BATCHES, 10.0)}, {0: ("b0",)}))
+    assert {row: value for row, value in of_medium.items() if len(row) > 2} == {
+        row: value for row, value in cells(found).items() if len(row) > 2
+    }
+    assert of_medium["rate.notifications", "0"] == (2, 10)
+    assert of_medium["rate.control", "0"] == (2, 10)
+    assert of_medium["rate.total", "0"] == (4, 10)
+    assert of_medium["rate.total", "1"] == (1, 10)
 
 
 def test_unwanted_cells(small: Small) -> None:

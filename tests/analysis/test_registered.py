@@ -72,7 +72,7 @@ def test_rows_of_a_metric_stand_beside_those_of_the_same_place(install: Install,
     rows = command("predict", "quickstart", "--json").json["metrics"]
     named = [(row["metric"], *row["labels"].values()) for row in rows]
     assert named.index(("rate.incoming",)) == named.index(("rate.total",)) + 1
-    assert named.index(("rate.incoming", "b3")) == named.index(("table.local_entries", "b3")) + 1
+    assert named.index(("rate.incoming", "b3")) == named.index(("rate.received", "b3")) + 1
 
 
 def test_metric_of_another_package_is_drawn_until_it_is_uninstalled(

@@ -34,7 +34,10 @@ def test_counts_per_part_of_time(small: Small) -> None:
 
 
 def test_delays_in_buckets(small: Small) -> None:
-    """24 to a decade: 1 s is in bucket 0, 10 s in bucket 24; what ends in warm-up, or is of another way, is left out."""
+    """24 to a decade: 1 s is in bucket 0, 10 s in bucket 24; what ends in warm-up, or is of another way, is left out.
+
+    The same for a queue of the name of the way.
+    """
     ddl = (
         "run int, bin_ns bigint, copy int, metric string, first string, second string, begun_ns bigint, time_ns bigint"
     )
@@ -48,14 +51,20 @@ def test_delays_in_buckets(small: Small) -> None:
         (0, 8 * S, 0, "delay.end_to_end", "p", "s", 20 * S, None),
         (0, 8 * S, 0, "delay.end_to_end", "p", "other", 20 * S, 30 * S),
         (0, 8 * S, 0, "delay.stage", "p", "s", 20 * S, 30 * S),
+        (0, 8 * S, 0, "delay.stage", "link", "s", 20 * S, 30 * S),
     )
     intervals = small.intervals((LONG_AGO_S, 10, -1), (10, 40, 0))
-    ways = small.table("run int, first string, second string", (0, "p", "s"))
-    found = series.delays(spans, intervals, ways)
-    assert plain(found, "run", "first", "second", "bucket", "count") == [
-        (0, "p", "s", -144, 1),  # a microsecond
-        (0, "p", "s", 0, 2),
-        (0, "p", "s", 24, 1),
+    wanted = small.table(
+        "run int, metric string, first string, second string",
+        (0, "delay.end_to_end", "p", "s"),
+        (0, "delay.stage", "p", "s"),
+    )
+    found = series.delays(spans, intervals, wanted)
+    assert plain(found, "run", "metric", "first", "second", "bucket", "count") == [
+        (0, "delay.end_to_end", "p", "s", -144, 1),  # a microsecond
+        (0, "delay.end_to_end", "p", "s", 0, 2),
+        (0, "delay.end_to_end", "p", "s", 24, 1),
+        (0, "delay.stage", "p", "s", 24, 1),
     ]
 
 

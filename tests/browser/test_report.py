@@ -9,7 +9,7 @@ import pytest
 from brokerbed.analysis.report import write
 from brokerbed.analysis.series import Sample
 from tests.browser.opening import SCREENSHOTS, Seen, Viewer
-from tests.report.made import FAULTED, SMALL_SWEEP, SWEEP, faulted_samples, made
+from tests.report.made import COMMUTE, FAULTED, SMALL_SWEEP, SWEEP, TRACED, faulted_samples, made
 
 ROOM = 10_000_000
 CONTRAST_MIN = 4.5  # WCAG 2, AA, for text
@@ -57,12 +57,19 @@ def small_sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(made(tmp_path_factory.mktemp("browser") / "small", SMALL_SWEEP))
 
 
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A peer with recorded connectivity."""
+    files = {COMMUTE.name: COMMUTE.read_text(encoding="utf-8")}
+    return write(made(tmp_path_factory.mktemp("browser") / "traced", TRACED, files=files))
+
+
 def column(seen: Seen, table: str, number: int) -> list[str]:
     texts = seen.page.locator(f"#{table} tbody tr:visible td:nth-child({number})").all_inner_texts()
     return [it.strip() for it in texts]
 
 
-@pytest.mark.parametrize("which", ["faulted", "sweep"])
+@pytest.mark.parametrize("which", ["faulted", "sweep", "traced"])
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (420, "light")])
 def test_opens_in_silence(
     viewer: Viewer, request: pytest.FixtureRequest, which: str, width: int, scheme: str
@@ -76,7 +83,7 @@ def test_opens_in_silence(
     assert seen.page.locator("h1").is_visible()
 
 
-@pytest.mark.parametrize("which", ["faulted", "long_names", "small_sweep", "sweep"])
+@pytest.mark.parametrize("which", ["faulted", "long_names", "small_sweep", "sweep", "traced"])
 def test_nothing_is_cut_off(viewer: Viewer, request: pytest.FixtureRequest, which: str) -> None:
     """With everything unfolded, at the width of a laptop and of a telephone: tables, pictures and the texts in them."""
     seen = viewer.open(request.getfixturevalue(which))
@@ -167,7 +174,7 @@ def test_contrast_in_pictures(viewer: Viewer, faulted: Path, scheme: str, select
     assert seen.page.evaluate(CONTRAST_OF, selector) >= CONTRAST_MIN
 
 
-@pytest.mark.parametrize("which", ["faulted", "small_sweep"])
+@pytest.mark.parametrize("which", ["faulted", "small_sweep", "traced"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_barriers(viewer: Viewer, request: pytest.FixtureRequest, which: str, scheme: str) -> None:
     seen = viewer.open(request.getfixturevalue(which), scheme=scheme)

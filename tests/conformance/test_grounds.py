@@ -45,9 +45,18 @@ def test_messages_cross_the_tree_in_order(play: Play) -> None:
         assert times["s", "processed", number] >= times["p", "published", number]
 
 
-def test_one_workload_on_all_grounds(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "subscriptions",
+    [
+        "{mean_active: 12, lifetime: {mean: 4s}}",
+        "{population: {size: 2, on: {mean: 1s}, off: {mean: 2s}}}",
+        "{static: {count: 1, place: random, redraw: 2s}}",
+        "{mean_active: 12, lifetime: {mean: 2s}, roam: 0.6}",
+    ],
+)
+def test_one_workload_on_all_grounds(tmp_path: Path, subscriptions: str) -> None:
     """The seed decides what clients do; the ground does not."""
-    text = tree() + PAIR + "classes: 3\nsubscriptions: {mean_active: 12, lifetime: {mean: 4s}}\n"
+    text = tree("5s") + PAIR + f"classes: 3\nsubscriptions: {subscriptions}\n"
     text += "publications: {rate: 30/s}\n"
     runs = [play_on(ground, tmp_path / ground, text, seed=5) for ground in ("virtual", "local")]
     assert published(runs[0]) == published(runs[1])
@@ -58,7 +67,7 @@ def test_one_workload_on_all_grounds(tmp_path: Path) -> None:
         ]
         assert made[0] == made[1], broker
         subscribed = [
-            Counter((it["client"], it["topic"]) for it in done.events(broker, "subscribed") if "/sub" in it["client"])
+            Counter((it["client"], it["topic"]) for it in done.events(broker, "subscribed") if "/s" in it["client"])
             for done in runs
         ]
         assert subscribed[0] == subscribed[1], broker

@@ -47,7 +47,8 @@ def test_version_and_help() -> None:
 def test_predict_json_contract() -> None:
     result = as_json("predict", "quickstart")
     assert result["scenario"] == "quickstart"
-    assert {tuple(row) for row in result["metrics"]} == {("metric", "labels", "unit", "predicted")}
+    always = ("metric", "labels", "unit", "predicted")
+    assert {tuple(row) for row in result["metrics"]} == {always, (*always, "method", "standard_error")}
     headline = {row["metric"]: row["predicted"] for row in result["metrics"] if not row["labels"]}
     assert list(headline) == [
         "table.remote_entries", "table.local_entries", "rate.notifications", "rate.notifications.additional",
@@ -195,7 +196,7 @@ def test_scenarios_one_line_each_and_all_predictable() -> None:
     names = [line.split()[0] for line in lines]
     assert names[0] == "quickstart"
     assert {"muehl2009/fig3", "muehl2009/fig4", "muehl2009/fig5", "muehl2009/fig6", "muehl2009/fig7"} < set(names)
-    assert {f"bouloukakis2017/{name}" for name in ("table3", "fig7", "fig11", "fig12")} < set(names)
+    assert {f"bouloukakis2017/{name}" for name in ("table3", "fig7", "fig11", "fig12", "trace")} < set(names)
     assert all(len(line.split()) > 4 for line in lines)
 
 
@@ -203,6 +204,8 @@ def test_scenarios_copy_gives_a_file_to_start_from(tmp_path: Path) -> None:
     done = brokerbed("scenarios", "--copy", "bouloukakis2017/table3", cwd=tmp_path)
     assert done.stdout == "table3.yaml\n"
     assert brokerbed("predict", "table3.yaml", cwd=tmp_path).returncode == 0
+    brokerbed("scenarios", "--copy", "bouloukakis2017/trace", cwd=tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["commute.csv", "table3.yaml", "trace.yaml"]
     again = brokerbed("scenarios", "--copy", "bouloukakis2017/table3", cwd=tmp_path)
     assert (again.returncode, len(again.stderr.splitlines())) == (2, 1)
     unknown = brokerbed("scenarios", "--copy", "quikstart", cwd=tmp_path)
@@ -217,12 +220,15 @@ def test_scenarios_schema_accepts_what_is_shipped_and_refuses_typing_errors() ->
     for file in shipped.shipped().values():
         document = yaml.load(file.read_text(encoding="utf-8"), Loader=Yaml12Loader)
         validator.validate(document)
-    for form in ({"routing": {"algorithm": "merging", "threshold": 4}}, {"classes": {"count": 9, "groups": 3}}):
+    publisher = {"id": "p", "broker": "b0", "topic": "t", "rate": "1/s", "expiry": "20s"}
+    for form in ({"routing": {"algorithm": "merging", "threshold": 4}}, {"classes": {"count": 9, "groups": 3}},
+                 {"publishers": [publisher]}, {"publishers": [publisher | {"expiry": {"mean": "20s"}}]}):  # fmt: skip
         validator.validate({**document, **form})
     mistakes: tuple[dict[str, object], ...] = (
         {"clases": 3}, {"routing": "covered"}, {"publications": {"rate": "3 per second"}}, {"classes": 0},
         {"routing": {"algorithm": "merging", "treshold": 4}}, {"routing": {"threshold": 4}}, {"classes": {"groups": 0}},
         {"routing": {"algorithm": "merging", "threshold": 1}}, {"subscriptions": {"where": []}},
+        {"publishers": [publisher | {"expiry": "20 sec"}]},
     )  # fmt: skip
     for mistake in mistakes:
         assert not validator.is_valid({**document, **mistake}), mistake

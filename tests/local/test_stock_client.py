@@ -15,7 +15,7 @@ from brokerbed.clients.session import WINDOW, Client
 from brokerbed.clients.stock import StockClient
 from brokerbed.scenario import load
 
-CONNECT, PUBLISH, PUBACK, SUBSCRIBE = 0x10, 0x30, 0x40, 0x80
+CONNECT, PUBLISH, PUBACK, PUBREC, PUBREL, SUBSCRIBE = 0x10, 0x30, 0x40, 0x50, 0x60, 0x80
 ACCEPTED = bytes((0x20, 3, 1, 0, 0))  # CONNACK, the session is there, success
 SERVER_BUSY = bytes((0x20, 3, 0, 0x89, 0))
 ANSWER_S_MAX = 5.0  # far below the 10 s for which aiomqtt waits for an answer
@@ -80,7 +80,7 @@ class World:
         self.client = StockClient(lambda: ("127.0.0.1", port), "c")
         self.client.is_accepted_changed = self.accepted.append
         self.client.acknowledged = self._acknowledge
-        self.client.received = lambda _, payload, __: self.received.append(payload)
+        self.client.received = lambda _, payload, *__: self.received.append(payload)
 
     def _acknowledge(self, message: Message) -> None:
         self.acknowledged.append(message.payload)
@@ -273,6 +273,29 @@ def test_publication_is_taken_over_two_connections() -> None:
         ((_, body),) = await second.packets(PUBLISH, 1)
         second.say(puback(body))
         await world.until(lambda: world.acknowledged == [b"a"])
+
+    play(story)
+
+
+def test_released_publication_is_not_published_again_after_a_connection_that_was_lost_before_connack() -> None:
+    """[MQTT-4.3.3-6]: once it has sent PUBREL, a client never sends PUBLISH again with this packet id."""
+
+    async def story(world: World) -> None:
+        world.client.connect()
+        first = await world.connection()
+        await world.until(lambda: world.client.is_connected)
+        world.client.publish("t", b"once", 2)
+        ((_, published),) = await first.packets(PUBLISH, 1)
+        packet_id = published[3:5]  # after the length of the topic and the topic
+        first.say(bytes((PUBREC, 2)) + packet_id)
+        await first.packets(PUBREL, 1)
+        first.end()
+        for _ in range(2):
+            unanswered = await world.connection(answer=b"")
+            unanswered.end()
+        last = await world.connection()
+        kind, released = await last.packet()
+        assert (kind & 0xF0, released[:2]) == (PUBREL, packet_id)
 
     play(story)
 

@@ -1,6 +1,7 @@
 """Laws that the routing models obey on every tree with every rate per broker and class."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerbed.analysis.models.contract import Classes, Traffic
+from brokerbed.analysis.models.contract import Classes, Interest, Traffic
 from brokerbed.analysis.models.registry import MODELS
 from brokerbed.scenario.topology import Tree
 from tests.property.trees import trees, workloads
@@ -29,11 +30,11 @@ def by_the_papers_equations(tree: Tree, classes: Classes) -> dict[str, float]:
         children[int(tree.parents[v])].append(v)
 
     def silent(v: int, f: int) -> float:
-        own = 0.0 if classes.permanent[v, f] else math.exp(-classes.mean_active[v, f])
+        own = 0.0 if classes.permanent[v, f] else math.exp(-classes.own.mean_active[v, f])
         return own * math.prod(silent(c, f) for c in children[v])
 
     def arrivals(v: int, f: int) -> float:
-        return float(classes.arrival_rate[v, f]) + sum(arrivals(c, f) for c in children[v])
+        return float(classes.own.arrivals[v, f]) + sum(arrivals(c, f) for c in children[v])
 
     def path_to_root(v: int) -> list[int]:
         return [] if v == 0 else [v, *path_to_root(int(tree.parents[v]))]
@@ -67,7 +68,7 @@ def test_models_equal_the_papers_equations(data: st.DataObject) -> None:
 def test_many_subscriptions_fill_every_table(data: st.DataObject) -> None:
     """N_s -> infinity: remote entries -> links x classes, notifications -> flooding, control -> 0."""
     tree, classes = draw(data)
-    many = Classes(**{**vars(classes), "mean_active": np.full_like(classes.mean_active, 1e4)})
+    many = replace(classes, own=replace(classes.own, strength=np.full_like(classes.permanent, 1e4)))
     traffic = MODELS["identity"].traffic(tree, many, None)
     flooding = MODELS["flooding"].traffic(tree, classes, None)
     assert traffic.entries_for_child.sum() == pytest.approx((len(tree) - 1) * classes.multiplicity.sum())
@@ -116,12 +117,12 @@ def test_what_enters_a_broker_is_what_its_neighbours_and_clients_send(data: st.D
 @given(PLACES)
 def test_equal_columns_are_one_column_with_a_multiplicity(data: st.DataObject) -> None:
     tree, classes = draw(data)
-    arrays: dict[str, Any] = {
-        name: np.hstack([values, values])
-        for name, values in vars(classes).items()
-        if name != "multiplicity" and isinstance(values, np.ndarray)
-    }
-    twice = Classes(multiplicity=np.concatenate([classes.multiplicity] * 2), **arrays)
+
+    def side_by_side(part: Any) -> dict[str, Any]:
+        arrays = {name: values for name, values in vars(part).items() if isinstance(values, np.ndarray)}
+        return {name: np.hstack([values, values]) for name, values in arrays.items()}
+
+    twice = Classes(**{**side_by_side(classes), "own": Interest(**side_by_side(classes.own))})
     doubled = Classes(**{**vars(classes), "multiplicity": 2 * classes.multiplicity})
     for algorithm, model in MODELS.built_in.items():
         parameters = PARAMETERS.get(algorithm, {})

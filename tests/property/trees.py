@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from brokerbed.analysis.models.contract import Classes
+from brokerbed.analysis.models.contract import Classes, Interest
 from brokerbed.scenario import topology
 from brokerbed.scenario.topology import Tree
 
@@ -40,4 +40,5 @@ def workloads(draw: Callable[[st.SearchStrategy[Any]], Any], tree: Tree, columns
     lifetime_s = matrix(st.floats(0.1, 5))
     permanent = matrix(st.sampled_from([0.0] * 8 + [1.0, 2.0]))
     multiplicity = np.array(draw(st.lists(st.sampled_from([1.0, 3.0]), min_size=columns, max_size=columns)))
-    return Classes(multiplicity, arrival_rate, arrival_rate * lifetime_s, permanent, 0 * permanent, matrix(rates(10)))
+    own = Interest.poisson(arrival_rate, arrival_rate * lifetime_s)
+    return Classes(multiplicity, own, permanent, 0 * permanent, matrix(rates(10)))

@@ -1,7 +1,8 @@
 """Run directories made by hand, as an analysis leaves them: measured is what was predicted, times a known factor."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from brokerbed.analysis.assumptions import Assumption
 from brokerbed.analysis.faults import Fault
@@ -46,6 +47,16 @@ sweep:
   subscriptions.mean_active: [10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 30000, 50000, 70000, 100000, 150000,
                               200000, 300000, 500000, 700000]
 """
+TRACED = """
+scenario: 1
+name: traced
+clock: {warmup: 100s, measure: 20000s}
+topology: {tree: star, brokers: 1}
+publishers: [{id: p, broker: b0, topic: t, rate: 0.3/s}]
+subscribers:
+  - {id: s, broker: b0, topic: t, connectivity: {trace: commute.csv, order: recorded}, session_service: {mean: 1250ms}}
+"""
+COMMUTE = Path(__file__).parents[2] / "scenarios" / "bouloukakis2017" / "commute.csv"
 SMALL_SWEEP = """
 scenario: 1
 name: small
@@ -73,9 +84,12 @@ def made(
     factor: Callable[[Row], float] = near,
     samples: Iterable[Sample] = (),
     offenders: tuple[str, ...] = (),
+    files: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
-    """A finished and analysed run directory, without a log."""
+    """A finished and analysed run directory, without a log. `files` are what the scenario needs beside it."""
     folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_text(content, encoding="utf-8")
     (folder / "scenario.yaml").write_text(text, encoding="utf-8")
     experiment = load(folder / "scenario.yaml")
     points = []

@@ -106,12 +106,13 @@ def test_laws_are_named(tmp_path: Path) -> None:
 
 
 def test_delays_are_drawn_beside_what_theory_says(tmp_path: Path) -> None:
-    """A lognormal service has a mean, but no known distribution of delays: no line, and the caption says so."""
+    """By formulas, lognormal service has a mean, but no known distribution of delays: no line, and the caption says so."""
     html = written(made(tmp_path / "r", FAULTED, samples=faulted_samples()))
     chart = html[html.index("End-to-end delays.") :]
     assert 'class="line s0"' in chart
     assert "No line" not in chart
     text = FAULTED.replace("session_service: {mean: 10ms}", "session_service: {mean: 10ms, law: lognormal, cv: 2.0}")
+    text += "model: algorithm1\n"
     html = written(made(tmp_path / "n", text, samples=faulted_samples()))
     chart = html[html.index("End-to-end delays.") : html.index('id="detail"')]
     assert "No line for p -&gt; s: no model here knows how these delays are distributed." in chart

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from brokerbed.analysis.predict import predict
+from brokerbed.analysis.report import tails
 from brokerbed.analysis.report.curves import between
 from brokerbed.analysis.report.data import read
 from brokerbed.analysis.report.figures import axes_of, charts, quantity
@@ -14,7 +15,7 @@ from brokerbed.analysis.report.markup import Html, tag
 from brokerbed.analysis.report.scales import Scale, linear_ticks, log_ticks, number, on_axis, scale
 from brokerbed.analysis.report.tails import predicted_shares
 from brokerbed.analysis.report.tree import RADIUS_MAX, SMALL, WIDTH, sizes_of, traffic_of
-from brokerbed.analysis.series import connected, longer_than
+from brokerbed.analysis.series import Sample, connected, longer_than
 from brokerbed.scenario import load
 from brokerbed.scenario.layout import layout
 from brokerbed.scenario.sampling import POINTS_MAX, sampled_pairs, sampled_peers, sampled_points
@@ -246,6 +247,27 @@ links: [{{between: [b0, b1], delay: {{mean: 100ms, law: deterministic}}}}]
         late = time_s - 0.1
         assert shares[min(shares, key=lambda it: abs(it - time_s))] == pytest.approx((1 + 9 * late) * exp(-9 * late))
     assert min(shares.values()) >= 0.001
+
+
+def test_times_in_queues_and_quantiles(tmp_path: Path) -> None:
+    """Two queues with 9/s left in each: 0.1 s or more are found by exp(-0.9) in each, and rings are at the quantiles."""
+    text = f"""{MINIMAL}
+topology: {{tree: line, brokers: 1}}
+publishers: [{{id: p, broker: b0, topic: t, rate: 1/s, service: {{mean: 100ms}}}}]
+subscribers: [{{id: s, broker: b0, topic: t, session_service: {{mean: 100ms}}}}]
+"""
+    curve = ((0.1, 0.4), (1.0, 0.001), (2.0, 0.0))
+    samples = [Sample(0, "delay", "p -> s", *at) for at in curve]
+    samples += [Sample(0, "delay.stage", name, *at) for name in ("publisher p", "session s") for at in curve]
+    (point,) = read(made(tmp_path / "r", text, exact, samples)).points
+    drawn = tails.draw(point)
+    assert drawn.count("<figure") == 2
+    assert drawn.count('class="line s') == 3 * 3  # three curves, at two widths and in the legend
+    assert "Times in the queues." in drawn
+    assert "session s: mean 0.1111 s, predicted 0.1111 s" in drawn
+    erlang = "p -&gt; s: 95% took at most 0.5271 s"  # (1 + 9 t) exp(-9 t) = 0.05
+    assert drawn.count(erlang) == drawn.count("99% took at most") > 0
+    assert "independent" not in drawn
 
 
 def test_curves_between_the_points(tmp_path: Path) -> None:

@@ -62,7 +62,10 @@ def test_report_compares_algorithms(tmp_path: Path) -> None:
         ("1,000", 4),
     ]
     all_messages = next(chart for chart in charts(report.points, "x") if chart.title == "All messages")
-    assert [mark[2].split(" from")[0] for mark in all_messages.marks] == ["peer-advertisement is cheapest"]
+    assert [mark[2].split(" from")[0] for mark in all_messages.marks] == [
+        "predicted: peer-advertisement is cheapest",
+        "measured: peer-advertisement is cheapest",
+    ]
     assert 30 < all_messages.marks[0][0] < 100
 
 
@@ -73,3 +76,41 @@ def test_routing_with_parameters_in_a_sweep(tmp_path: Path) -> None:
     total = next(chart for chart in charts(report.points, "x") if chart.title == "All messages")
     assert [curve.name for curve in total.curves] == ["identity", "merging (threshold 5)"]
     read_markup(page(report))
+
+
+def test_break_even_of_the_radio_network_is_marked_three_times(tmp_path: Path) -> None:
+    """By theory, by measurement (here of exactly the predicted values) and as published, by active subscribers."""
+    report = read(made(tmp_path / "run", shipped.find("vliet2007/radio_measured").read_text(), exact))
+    chart = charts(report.points, "vliet2007-radio_measured")[0]
+    assert chart.title == "Van Vliet 2007, Fig. 3.3. All messages"
+    assert chart.x_title == "active subscribers, on average"
+    predicted, measured = (mark for mark in chart.marks if "published" not in mark[2])
+    assert predicted[0] == pytest.approx(44.8, abs=0.1)
+    assert measured[0] == pytest.approx(44.8, abs=0.1)
+    assert "Predicted: identity is cheapest first, flooding from 44.8" in chart.note
+    assert "Measured: identity is cheapest first, flooding from 44.8" in chart.note
+    assert chart.note.endswith("Published: from 110 on.")
+
+
+def test_break_evens_are_of_curves_that_differ_only_in_the_routing(tmp_path: Path) -> None:
+    text = """
+scenario: 1
+name: two-rates
+clock: {measure: 10s}
+topology: {tree: star, brokers: 5}
+refresh: 1s
+subscriptions: {mean_active: 1, lifetime: {mean: 1s}, where: leaves}
+publications: {rate: 1/s, where: [b0]}
+sweep:
+  routing: [identity, flooding]
+  publications.rate: [2/s, 4/s]
+  subscriptions.mean_active: [0.1, 1, 2, 4, 8, 16]
+"""
+    report = read(made(tmp_path / "run", text, exact))
+    chart = next(chart for chart in charts(report.points, "two-rates") if chart.title == "All messages")
+    places = {mark[2].partition(" is cheapest")[0]: mark[0] for mark in chart.marks}
+    assert list(places) == [
+        f"ω = {rate}/s, {kind}: flooding" for rate in (2, 4) for kind in ("predicted", "measured")
+    ]  # fmt: skip
+    assert places["ω = 2/s, predicted: flooding"] < places["ω = 4/s, predicted: flooding"]
+    assert places["ω = 2/s, predicted: flooding"] == places["ω = 2/s, measured: flooding"]

@@ -6,7 +6,7 @@ import pytest
 
 from brokerbed.clients.delivery_stats import DeliveryStats, PublisherStats
 from brokerbed.clients.workload import messages
-from brokerbed.scenario.format import Publisher
+from brokerbed.scenario.peers import Publisher
 
 
 def test_delays_are_from_when_each_message_was_made() -> None:

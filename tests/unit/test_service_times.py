@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from brokerbed.broker.values import Message
+from brokerbed.broker.values import NO_PROPERTIES, Message, Properties
+from brokerbed.clients.actor import Received
 from brokerbed.clients.crowd import Crowd
 from brokerbed.clients.session import Client
 from brokerbed.log.record import RECORD, Kind, Log
@@ -36,6 +37,12 @@ class LateClock:
     def at(self, due_ns: int, action: Callable[[Any], None], argument: Any) -> None:
         heapq.heappush(self._heap, (due_ns, next(self._set), action, argument))
 
+    def of_brokers_ns(self, time_ns: int) -> int:
+        return time_ns
+
+    def model_ns(self, of_brokers_ns: int) -> int:
+        return of_brokers_ns
+
     def run(self) -> None:
         while self._heap:
             due_ns, _, action, argument = heapq.heappop(self._heap)
@@ -51,7 +58,8 @@ class Wire:
 
     def __init__(self, others: "list[Wire]") -> None:
         self.acknowledged: Callable[[Message], None] | None = None
-        self.received: Callable[[str, bytes, int], None] | None = None
+        self.is_too_late: Callable[[Message], bool] | None = None
+        self.received: Received | None = None
         self.is_accepted_changed: Callable[[bool], None] | None = None
         self._others = others
         others.append(self)
@@ -62,10 +70,18 @@ class Wire:
 
     def disconnect(self) -> None: ...
     def subscribe(self, topic_filter: str, qos: int) -> None: ...
-    def publish(self, topic: str, payload: bytes, qos: int) -> None:
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        properties: Properties = NO_PROPERTIES,
+        expires_at_ns: int | None = None,
+    ) -> None:
+        assert expires_at_ns is None
         for other in self._others:
             if other.received is not None:
-                other.received(topic, payload, qos)
+                other.received(topic, payload, qos, properties)
 
 
 class Nobody:

@@ -1,6 +1,7 @@
 """The fault campaign: `python -m tests.virtual.campaign`. Exit code 1 if a schedule failed.
 
-A failing schedule is shrunk and written out as a test file.
+A failing schedule is shrunk and written out as a test file. With `--lifetimes` messages expire, and the scenario of a
+failing schedule is printed.
 """
 
 import argparse
@@ -11,6 +12,7 @@ from functools import partial
 from itertools import repeat
 from pathlib import Path
 
+from tests.virtual import lifetimes
 from tests.virtual.schedules import BUGS, as_test, draw, problems, shrink
 
 PROGRESS_SCHEDULES = 100
@@ -21,21 +23,32 @@ def first_problem(seed: int, bug: str | None) -> str | None:
     return next(iter(problems(draw(seed), bug)), None)
 
 
+def first_problem_of_lifetimes(seed: int) -> str | None:
+    return next(iter(lifetimes.problems(seed)), None)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.virtual.campaign", description=__doc__)
     parser.add_argument("--schedules", type=int, default=1000, help="how many (1000)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--bug", choices=BUGS, help="plant this bug; the campaign must find it")
+    parser.add_argument("--lifetimes", action="store_true", help="schedules with messages that expire")
     parser.add_argument("--out", type=Path, default=Path(), help="where the test file of a failure is written")
     chosen = parser.parse_args()
     begun = time.monotonic()
     seeds = range(chosen.first, chosen.first + chosen.schedules)
     with ProcessPoolExecutor() as pool:
-        for done, (seed, problem) in enumerate(
-            zip(seeds, pool.map(first_problem, seeds, repeat(chosen.bug), chunksize=CHUNK), strict=True), 1
-        ):
+        found = (
+            pool.map(first_problem_of_lifetimes, seeds)
+            if chosen.lifetimes
+            else pool.map(first_problem, seeds, repeat(chosen.bug), chunksize=CHUNK)
+        )
+        for done, (seed, problem) in enumerate(zip(seeds, found, strict=True), 1):
             if problem is not None:
                 pool.shutdown(wait=False, cancel_futures=True)
+                if chosen.lifetimes:
+                    print(f"schedule {seed}: {problem}\n{lifetimes.scenario_text(seed)}", flush=True)
+                    return 1
                 return report(seed, chosen.bug, problem, chosen.out)
             if done % PROGRESS_SCHEDULES == 0:
                 print(f"{done} schedules, {time.monotonic() - begun:.0f} s, all well", flush=True)

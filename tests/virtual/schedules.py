@@ -105,7 +105,7 @@ class _Noting(Client):
         super().__init__(loop, host, client_id)
         self.got: list[tuple[bytes, int]] = []
         self.acked: list[bytes] = []
-        self.received = lambda _, payload, qos: self.got.append((payload, qos))
+        self.received = lambda _, payload, qos, __: self.got.append((payload, qos))
         self.acknowledged = lambda message: self.acked.append(message.payload)
 
 

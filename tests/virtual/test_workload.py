@@ -1,6 +1,7 @@
 """What clients do: laws of the processes, what is there at time zero, and streams that do not disturb one another."""
 
 import statistics
+from dataclasses import dataclass
 from itertools import islice, pairwise, takewhile
 
 import pytest
@@ -11,8 +12,10 @@ from brokerbed.clients.workload import (
     Share,
     arrivals,
     churn,
+    messages,
     on_off,
     publications,
+    recorded_on_off,
     shares_of,
     sources,
     stream,
@@ -128,3 +131,85 @@ def test_sources_are_stationary_and_take_turns(law: Law) -> None:
         is_on_at[37] += len(on)
     for second, count in is_on_at.items():
         assert count / 2000 == pytest.approx(1 / 3, abs=4 * (2 / 9 / 2000) ** 0.5), second
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Recorded cycles of seconds."""
+
+    cycles_s: tuple[tuple[int, int], ...]
+    is_shuffled: bool = False
+
+    @property
+    def cycles_ns(self) -> list[tuple[int, int]]:
+        return [(on * NS_PER_S, off * NS_PER_S) for on, off in self.cycles_s]
+
+    @property
+    def pass_ns(self) -> int:
+        return sum(map(sum, self.cycles_ns))
+
+
+CYCLES_S = ((1, 10), (2, 20), (3, 30), (4, 40))
+
+
+def test_recorded_periods_follow_one_another() -> None:
+    """After the first one, which is cut, all periods of a pass come in their order, from every place."""
+    once = [period for cycle in CYCLES_S for period in cycle]
+    for seed in range(20):
+        changes = list(islice(recorded_on_off(Trace(CYCLES_S), stream(seed)), 30))
+        assert changes[0][0] == 0
+        assert [is_on for _, is_on in changes] == [changes[0][1] ^ bool(place % 2) for place in range(30)]
+        periods = [(after - before) // NS_PER_S for (before, _), (after, _) in pairwise(changes)][1:]
+        begin = once.index(periods[0])
+        assert periods == (once * 5)[begin : begin + 28]
+
+
+def test_shuffled_periods_are_those_of_the_trace_in_every_pass() -> None:
+    changes = list(islice(recorded_on_off(Trace(CYCLES_S, is_shuffled=True), stream(3)), 4001))
+    periods = [((after - before) // NS_PER_S, is_on) for (before, is_on), (after, _) in pairwise(changes)]
+    end = -(len(periods) % 8) or None
+    begins = [place for place in range(1, 9) if periods[place][1]]
+    for begin in begins:  # one of the four begins a pass
+        passes = [periods[place : place + 8] for place in range(begin, len(periods[:end]) - 8, 8)]
+        if all(sorted(it for it, is_on in one if is_on) == [1, 2, 3, 4] for one in passes):
+            break
+    else:
+        pytest.fail("no pass has all ON periods")
+    assert all(sorted(it for it, is_on in one if not is_on) == [10, 20, 30, 40] for one in passes)
+    pairs = {(one[place][0], one[place + 1][0]) for one in passes for place in range(0, 8, 2)}
+    assert len(pairs) == 16, "every ON period meets every OFF period"
+
+
+@pytest.mark.parametrize("is_shuffled", [False, True], ids=["recorded", "shuffled"])
+def test_recorded_peers_are_stationary_from_the_beginning(is_shuffled: bool) -> None:
+    """10 s of 110 s are ON, at every moment; the peers of one run are at different places."""
+    trace = Trace(CYCLES_S, is_shuffled)
+    counts = dict.fromkeys((0, 5, 77), 0)
+    for seed in range(4000):
+        changes = list(
+            takewhile(lambda it: it[0] <= 77 * NS_PER_S, recorded_on_off(trace, stream(1, "on-off", f"s.{seed}")))
+        )
+        for second in counts:
+            counts[second] += [is_on for time_ns, is_on in changes if time_ns <= second * NS_PER_S][-1]
+    for second, count in counts.items():
+        assert count == pytest.approx(4000 / 11, abs=4 * (4000 * 10 / 121) ** 0.5), second
+
+
+@dataclass(frozen=True)
+class Times:
+    times_ns: tuple[int, ...]
+
+    @property
+    def pass_ns(self) -> int:
+        return self.times_ns[-1]
+
+
+def test_recorded_times_repeat_from_a_random_place() -> None:
+    times = Times((NS_PER_S, 3 * NS_PER_S, 4 * NS_PER_S))
+    firsts = []
+    for seed in range(400):
+        found = [time_ns for time_ns, _ in islice(messages(seed, "p", 0.75, times), 12)]
+        firsts.append(found[0] / NS_PER_S)
+        gaps = [(after - before) // NS_PER_S for before, after in pairwise(found)]
+        assert gaps in [([1, 1, 2] * 5)[begin : begin + 11] for begin in range(3)]
+    assert statistics.fmean(firsts) == pytest.approx((1 + 1 + 4) / (2 * 4), abs=4 * 0.5 / 400**0.5)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # format.py builds its keys from the kinds of faults, which act on this network
-    from brokerbed.scenario.format import Peer
+    from brokerbed.scenario.peers import Peer
 
 
 class Host(Protocol):

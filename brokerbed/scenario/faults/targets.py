@@ -98,11 +98,11 @@ class PeerTarget:
     annotation: Any = Name
 
     def check(self, verb: str, value: str, scenario: "Scenario", path: Path, report: Report) -> None:
-        ids = {peer.id for peer in (*scenario.publishers, *scenario.subscribers)}
+        ids = {peer.id for peer in scenario.all_peers}
         if value == ANY and not ids:
-            report(path, f"there are no publishers or subscribers to {verb}")
+            report(path, f"there are no peers to {verb}")
         elif value not in (ANY, *ids):
-            report(path, f"there is no publisher or subscriber {value}")
+            report(path, f"there is no peer {value}")
 
     def parse_json(self, value: object) -> str:
         return BROKER.parse_json(value)

@@ -2,7 +2,7 @@
 "use strict";
 
 const TOKEN = new URLSearchParams(location.search).get("token") || "";
-const NAMES = { "table.remote_entries": "remote entries", "table.local_entries": "local entries", "table.advertisements": "advertisements", "rate.notifications": "notifications / s", "rate.control": "control messages / s", "delay.end_to_end": "mean delay (s)" };
+const NAMES = { "table.remote_entries": "remote entries", "table.local_entries": "local entries", "table.advertisements": "advertisements", "rate.notifications": "notifications / s", "rate.control": "control messages / s", "delay.end_to_end": "mean delay (s)", "delay.round_trip": "mean round trip (s)" };
 const HISTORY = 300; // seconds that sparklines show
 const TAB_STOPS_MAX = 40; // brokers that Tab walks through; beyond, the list does
 const WIDTHS_SHOWN = [0.1, 0.5, 1]; // of the fastest link, in the legend

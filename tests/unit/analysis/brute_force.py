@@ -7,7 +7,7 @@ probabilities and rates.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -22,6 +22,7 @@ class Churn:
     filter: str
     arrival_rate: float
     mean_active: float
+    ending_rate: float | None = None  # how often it is switched off, by the probability that it is off; None: as on
 
 
 @dataclass(frozen=True)
@@ -186,11 +187,12 @@ class BruteForce:
             self.add_sizes(sums, state, probability)
             self.add_notifications(sums, state, sending, probability)
             for position, is_on in enumerate(on):
-                if not is_on:  # in equilibrium it is switched off as often as on
+                if not is_on:
                     other = (*on[:position], True, *on[position + 1 :])
                     changed = self.state(*other)
-                    rate = probability * self.rate(position)
-                    self.add_control(sums, [*self.messages(state, changed), *self.messages(changed, state)], rate)
+                    on_rate, off_rate = self.rates(position)
+                    self.add_control(sums, self.messages(state, changed), probability * on_rate)
+                    self.add_control(sums, self.messages(changed, state), probability * off_rate)
         return sums
 
     def state(self, *on: bool) -> State:
@@ -225,13 +227,14 @@ class BruteForce:
             off = off_s / (on_s + off_s)
         return 1 - off if is_on else off
 
-    def rate(self, position: int) -> float:
-        """How often it is switched on, while it is off."""
+    def rates(self, position: int) -> tuple[float, float]:
+        """How often it is switched on and off, by the probability that it is off. In equilibrium they are equal."""
         churns = self.network.churns
         if position < len(churns):
-            return churns[position].arrival_rate
+            churn = churns[position]
+            return churn.arrival_rate, churn.arrival_rate if churn.ending_rate is None else churn.ending_rate
         _, off_s = self.switched[position - len(churns)].on_off_s or (1.0, 0.0)
-        return 1 / off_s
+        return 1 / off_s, 1 / off_s
 
     def add_sizes(self, sums: Counts, state: State, probability: float) -> None:
         entries, advertisements = self.entries(state), self.advertisements(state)
@@ -261,7 +264,7 @@ class BruteForce:
                 if not is_up:
                     sums.unwanted[child] += rate
 
-    def add_control(self, sums: Counts, messages: list[tuple[Link, int]], rate: float) -> None:
+    def add_control(self, sums: Counts, messages: Iterable[tuple[Link, int]], rate: float) -> None:
         for (here, there), sent in messages:
             is_up = self.network.parents[here] == there
             (sums.control_up if is_up else sums.control_down)[here if is_up else there] += rate * sent

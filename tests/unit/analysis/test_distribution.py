@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from brokerbed.analysis.models.distribution import Times, share_longer, times_of
+from brokerbed.analysis.models.distribution import Known, Times, share_longer, times_of
 from brokerbed.analysis.models.intermittent import Centre
 
 Named = tuple[str, float] | None
@@ -82,3 +82,23 @@ def test_queue_played_by_hand() -> None:
     found = share_longer([queue(("exponential", 0.125), ("uniform", 20.0))], 0.0, times_s)
     played = [float(np.mean(np.array(delays) > it)) for it in times_s]
     assert played == pytest.approx(found.tolist(), abs=0.02)
+
+
+def test_quantiles_of_m_m_1() -> None:
+    """What is exponential with rate 2/s exceeds ln(1 / q) / 2 with the probability q."""
+    known = Known(lambda times_s: share_longer([queue(("exponential", 0.25))], 0.0, times_s), 0.5)
+    for share in (0.5, 0.95, 0.99):
+        assert known.quantile_s(share) == pytest.approx(-np.log(1 - share) / 2, rel=1e-5)
+
+
+def test_quantiles_where_many_messages_take_no_time() -> None:
+    """Half of the messages find a server that takes no time but goes away, for 20 s on average."""
+    known = Known(lambda times_s: share_longer([queue(None, ("exponential", 20.0))], 0.0, times_s), 10.0)
+    assert known.quantile_s(0.4) == pytest.approx(0, abs=1e-4)
+    assert known.quantile_s(0.95) == pytest.approx(20 * np.log(0.5 / 0.05), rel=1e-5)
+    assert Known(np.zeros_like, 0.0).quantile_s(0.99) == 0
+
+
+def test_quantiles_with_a_constant_delay() -> None:
+    known = Known(lambda times_s: share_longer([queue(("exponential", 0.25))], 3.0, times_s), 3.5)
+    assert known.quantile_s(0.5) == pytest.approx(3 + np.log(2) / 2, rel=1e-5)

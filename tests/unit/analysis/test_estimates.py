@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from brokerbed.analysis.estimates import Numbers, estimates, independent, poisson_limits, rates, shares, tables
-from brokerbed.analysis.measured import measured_by_count, measured_by_time
+from brokerbed.analysis.measured import measured_by_count, measured_by_quantile, measured_by_time
 from brokerbed.analysis.verdicts import AGREES, DIFFERS
 from brokerbed.analysis.windows import BATCHES
 from tests.unit.analysis import drawn
@@ -142,9 +142,9 @@ def test_table_that_was_always_empty_has_an_upper_limit_below_one_entry() -> Non
 def test_batches_without_a_cell_count_as_zeros_where_time_is_measured() -> None:
     """Two runs of unequal length; the other one has no event at all, and its time counts."""
     cells = frame(*((0, "rate.control", "", -1, batch, 4.0, 2.0) for batch in range(BATCHES)))
-    found = dict(measured_by_time(cells, {0: 2.0, 1: 6.0, 2: 0.0}))
+    found = dict(measured_by_time(cells, {0: np.full(BATCHES, 2.0), 1: np.full(BATCHES, 6.0), 2: np.zeros(0)}))
     assert found["rate.control", ()].value == pytest.approx(4 / 8)
-    (row,) = dict(measured_by_time(cells, {0: 2.0})).values()
+    (row,) = dict(measured_by_time(cells, {0: np.full(BATCHES, 2.0)})).values()
     assert [row.value, row.ci_low, row.ci_high] == pytest.approx([2, 2, 2])
 
 
@@ -155,8 +155,47 @@ def test_copies_and_runs_are_series_of_their_own_where_messages_are_counted() ->
         *((copy % 2, "delay.end_to_end", "p", copy, batch, 2 * mean, 2.0)
           for copy, mean in enumerate(means) for batch in range(BATCHES))
     ).assign(second="s")  # fmt: skip
-    ((key, row),) = measured_by_count(cells)
+    ((key, row),) = measured_by_count(cells, BATCHES)
     assert key == ("delay.end_to_end", ("p", "s"))
     assert row.ci_low is not None
     assert row.ci_high is not None
     assert (row.ci_high - row.ci_low) / 2 == pytest.approx(stats.t(23).ppf(0.975) * stats.sem(means), rel=0.1)
+
+
+def test_quantiles_by_sections() -> None:
+    """The interval is that of the mean of the sections' quantiles, moved to the quantile of everything."""
+    generator = np.random.default_rng(3)
+    x, metric = 10 + generator.standard_normal(16), "delay.end_to_end.p95"
+    sections = [(0, metric, "p", -1, at, value, 400.0) for at, value in enumerate(x)]
+    found = dict(measured_by_quantile(frame((-1, metric, "p", -1, -1, 10.5, 6400.0), *sections)))
+    of_row = found[metric, ("p",)]
+    _, low, high = (float(limit[0]) for limit in estimates(400 * x[None, None], np.full((1, 1, 16), 400.0)))
+    assert of_row.value == 10.5
+    assert of_row.ci_low == pytest.approx(10.5 + low - x.mean())
+    assert of_row.ci_high == pytest.approx(10.5 + high - x.mean())
+    assert low < x.mean() < high
+
+
+def test_quantiles_of_few_delays_have_no_interval() -> None:
+    """Of 100 delays five are beyond the 95% quantile: too few to tell how it scatters."""
+    metric = "delay.end_to_end.p95"
+    sections = [(0, metric, "p", -1, at, 10.0 + at, 100.0) for at in range(16)]
+    found = dict(measured_by_quantile(frame((-1, metric, "p", -1, -1, 10.5, 1600.0), *sections)))
+    assert (found[metric, ("p",)].value, found[metric, ("p",)].ci_low) == (10.5, None)
+
+
+def test_parts_of_a_pass_are_no_batches() -> None:
+    """With at most one batch for each series, two series are too few for an interval, and 24 have that of 24 copies."""
+    means = np.random.default_rng(4).normal(5, 1, 24)
+    for series, has_interval in ((2, False), (24, True)):
+        cells = frame(
+            *((0, "delay.end_to_end", "p", copy, batch, 2 * means[copy] * (1 + batch % 2), 2.0)
+              for copy in range(series) for batch in range(BATCHES))
+        ).assign(second="s")  # fmt: skip
+        ((_, row),) = measured_by_count(cells, BATCHES, per_series_max=1)
+        assert row.value == pytest.approx(1.5 * means[:series].mean())
+        assert (row.ci_low is not None) == has_interval
+    assert row.ci_low is not None
+    assert row.ci_high is not None
+    wanted = 1.5 * stats.t(23).ppf(0.975) * stats.sem(means)
+    assert (row.ci_high - row.ci_low) / 2 == pytest.approx(wanted, rel=0.1)

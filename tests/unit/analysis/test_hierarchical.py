@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from brokerbed.analysis.models.contract import Classes, Traffic
+from brokerbed.analysis.models.contract import Classes, Interest, Traffic
 from brokerbed.analysis.models.registry import MODELS
 from brokerbed.scenario import topology
 from brokerbed.scenario.topology import Tree
@@ -29,7 +29,8 @@ def uniform(
     ones = np.ones((len(tree), 1))
     mean_active = subscriptions / len(tree) / classes * ones
     published = omega / len(tree) / classes * ones
-    return Classes(np.array([float(classes)]), mean_active / lifetime_s, mean_active, 0 * ones, 0 * ones, published)
+    interest = Interest.poisson(mean_active / lifetime_s, mean_active)
+    return Classes(np.array([float(classes)]), interest, 0 * ones, 0 * ones, published)
 
 
 def total(values: np.ndarray) -> float:
@@ -121,7 +122,7 @@ def chain() -> tuple[Tree, Classes]:
     arrival[1], active[1] = np.log(2) / 10, np.log(2)
     permanent[2] = 1
     published[1], published[0] = 3, 5
-    return tree, Classes(np.ones(1), arrival, active, permanent, 0 * column, published)
+    return tree, Classes(np.ones(1), Interest.poisson(arrival, active), permanent, 0 * column, published)
 
 
 def test_identity_by_hand_with_a_permanent_subscriber(chain: tuple[Tree, Classes]) -> None:

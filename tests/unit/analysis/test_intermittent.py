@@ -76,6 +76,21 @@ def test_effective_demand_mm1_eq_16() -> None:
     assert float(exponential(0.125, 20, 20).effective_demand_s(1, 0)) == pytest.approx(0.125)
 
 
+@pytest.mark.parametrize(
+    ("centre", "rate", "response_s"),
+    [
+        (exponential(0.3), 1.0, 0.428571429),
+        (exponential(0.25), 2.0, 0.5),
+        (Centre(0.4, 0.4**2 * 1.5), 1.0, 0.6),  # Erlang with two phases
+        (Centre(0.2, 0.2**2 * 1.25), 2.0, 0.283333333),  # Erlang with four
+        (exponential(0.0625, 1.0, 1.0), 2.0, 0.83333),
+    ],
+)
+def test_response_agrees_with_the_line_solver(centre: Centre, rate: float, response_s: float) -> None:
+    """Values of LINE 3.0.8, which solves the Markov chains: `line_oracle.py`."""
+    assert float(centre.response_s(rate)) == pytest.approx(response_s, rel=1e-5)
+
+
 def simulated(arrivals: int, rate: float, on_s: float, service: Callable[[], float], off: Callable[[], float]) -> float:
     """Mean response of a queue with preemptive resume: each arrival in turn, on an axis of ON and OFF periods."""
     draw = random.Random(7)

@@ -1,6 +1,7 @@
 """From a scenario to its rows: loads, paths and delays worked out by hand."""
 
 import json
+from math import exp
 from typing import Any
 
 import pytest
@@ -190,12 +191,12 @@ subscribers: [{id: s, broker: b2, topic: t, qos: 0, on: {mean: 3s}, off: {mean: 
     assert busy[("delay.end_to_end", "p", "s")] is None
 
 
-def test_constant_link_delay_adds_up_and_other_links_have_no_model(from_text: FromText) -> None:
+def test_constant_link_delay_adds_up_and_a_random_one_has_no_model(from_text: FromText) -> None:
     peers = "publishers: [{id: p, broker: b1, topic: t, rate: 1/s}]\nsubscribers: [{id: s, broker: b2, topic: t}]\n"
     links = "links: [{between: [b0, b1], delay: {mean: 20ms, law: deterministic}}, {between: [b2, b0], delay: {mean: 5ms, law: deterministic}}]\n"
     assert rows(from_text, STAR + peers + links)[("delay.end_to_end", "p", "s")] == pytest.approx(0.025)
-    narrow = "links: [{between: [b1, b0], bandwidth: 64kbit/s}]\n"
-    assert rows(from_text, STAR + peers + narrow)[("delay.end_to_end", "p", "s")] is None
+    random = "links: [{between: [b1, b0], delay: {mean: 20ms}}]\n"
+    assert rows(from_text, STAR + peers + random)[("delay.end_to_end", "p", "s")] is None
 
 
 def test_queue_limit_in_reach_is_noted(from_text: FromText) -> None:
@@ -277,3 +278,26 @@ subscribers: [{id: s, broker: b0, topic: t}]
             5 / 4 / 2 + copies
         )  # half of the classes' at b1, which climb
         assert any("sources that come and go" in note for note in prediction.notes)
+
+
+def test_quantiles_are_predicted_exactly_or_from_sample_paths(from_text: FromText) -> None:
+    """Two queues with exponential service at 10/s and arrivals at 1/s: Erlang's law with 9/s. What comes from a queue that
+    is OFF at times comes in bursts: sample paths tell how long it waits in another one, and Algorithm 1 does not."""
+    queue, outages = "{mean: 100ms}", ", on: {mean: 2s}, off: {mean: 2s}"
+
+    def found(publisher: str, session: str, model: str = "best") -> Any:
+        text = f"""{MINIMAL}
+topology: {{tree: line, brokers: 1}}
+model: {model}
+publishers: [{{id: p, broker: b0, topic: t, rate: 1/s, service: {queue}{publisher}}}]
+subscribers: [{{id: s, broker: b0, topic: t{session}}}]
+"""
+        return rows(from_text, text)["delay.end_to_end.p95", "p", "s"]
+
+    service = f", session_service: {queue}"
+    erlang_s = found("", service)
+    assert (1 + 9 * erlang_s) * exp(-9 * erlang_s) == pytest.approx(0.05, rel=1e-4)
+    assert found("", service + outages) > erlang_s
+    assert found(outages, service, "algorithm1") is None
+    alone_s = found(outages, "")
+    assert alone_s < found(outages, service) < alone_s + 1, "a burst of some messages, of 0.1 s each"

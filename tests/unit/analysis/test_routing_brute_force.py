@@ -1,6 +1,7 @@
 """Every routing model against a count by definition, on random trees with random rates per broker and filter."""
 
 import random
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -34,6 +35,8 @@ def network_of(seed: int) -> Network:
     churns = [
         Churn(*cell, draw.uniform(0.01, 2), draw.choice([0.05, 0.7, 2.5]) * draw.random()) for cell in sorted(cells)
     ]
+    if seed % 2:  # an instant of a time-varying workload
+        churns = [replace(churn, ending_rate=draw.uniform(0.01, 2)) for churn in churns]
     places = {(draw.randrange(size), draw.choice(TOPICS)) for _ in range(4)}
     sources = []
     for number, place in enumerate(sorted(places)):
@@ -43,22 +46,25 @@ def network_of(seed: int) -> Network:
     return Network(parents, churns, sources, permanent)
 
 
+def add(interest: Interest, at: tuple[int, int], churn: Churn) -> None:
+    interest.strength[at] += churn.mean_active
+    interest.appearing[at] += churn.arrival_rate
+    interest.disappearing[at] += churn.arrival_rate if churn.ending_rate is None else churn.ending_rate
+
+
 def columns_of(network: Network, order: list[int]) -> Classes:
     """The network's workload with one column per filter; `order` has the place of each broker in the tree."""
     wildcards = [pattern for _, pattern in network.permanent]
     names = list(dict.fromkeys([*TOPICS, "g0/+", "g1/+", *wildcards]))
     shape = (len(network.parents), len(names))
-    values = {
-        key: np.zeros(shape) for key in ("arrival", "active", "permanent", "anyway", "rate", "gamma", "odds", "always")
-    }
-    wide = Interest(np.zeros(shape), np.zeros(shape))
+    values = {key: np.zeros(shape) for key in ("permanent", "anyway", "rate", "gamma", "odds", "always")}
+    own, wide = Interest.none(*shape), Interest.none(*shape)
     for churn in network.churns:
         at = order[churn.broker], names.index(churn.filter)
-        values["arrival"][at], values["active"][at] = churn.arrival_rate, churn.mean_active
+        add(own, at, churn)
         for column, name in enumerate(names):
             if strictly_covers(churn.filter, name):
-                wide.arrival_rate[at[0], column] += churn.arrival_rate
-                wide.mean_active[at[0], column] += churn.mean_active
+                add(wide, (at[0], column), churn)
     for broker, pattern in network.permanent:
         values["permanent"][order[broker], names.index(pattern)] += 1
         for column, name in enumerate(names):
@@ -78,7 +84,7 @@ def columns_of(network: Network, order: list[int]) -> Classes:
         Group(1.0, np.array([names.index(name) for name in members]), np.ones(len(members), dtype=int), names.index(w))
         for w, members in (("g0/+", TOPICS[:3]), ("g1/+", TOPICS[3:4]))
     )
-    return Classes(np.ones(len(names)), values["arrival"], values["active"], values["permanent"], values["anyway"],
+    return Classes(np.ones(len(names)), own, values["permanent"], values["anyway"],
                    values["rate"], wide, advertisers, groups)  # fmt: skip
 
 

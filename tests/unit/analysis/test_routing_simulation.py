@@ -10,7 +10,7 @@ import random
 import numpy as np
 import pytest
 
-from brokerbed.analysis.models.contract import Classes
+from brokerbed.analysis.models.contract import Classes, Interest
 from brokerbed.analysis.models.registry import MODELS
 from brokerbed.scenario import topology
 
@@ -65,7 +65,7 @@ def test_models_against_simulation() -> None:
     column = np.array(ARRIVAL_RATE).reshape(-1, 1)
     active = column * np.array(LIFETIME_S).reshape(-1, 1)
     published = np.array(PUBLICATION_RATE).reshape(-1, 1)
-    classes = Classes(np.ones(1), column, active, 0 * column, 0 * column, published)
+    classes = Classes(np.ones(1), Interest.poisson(column, active), 0 * column, 0 * column, published)
     identity, simple = MODELS["identity"].traffic(TREE, classes, None), MODELS["simple"].traffic(TREE, classes, None)
     assert float(identity.entries_for_child.sum()) == pytest.approx(measured["remote"], rel=0.02)
     assert float(identity.control.sum()) == pytest.approx(measured["identity"], rel=0.02)

@@ -3,10 +3,10 @@
 import mqtt5
 import pytest
 
+from brokerbed.broker.core.packet_size import link_bytes
 from brokerbed.broker.core.run import TAGGED, Run, notification
 from brokerbed.broker.values import Entry, Message, Properties, Published
 from brokerbed.clients.session import Packet
-from brokerbed.orchestrator.simulator.packet_size import link_bytes
 
 IDENTITY = ("overlay-message", f"left.1.{7:016d}")
 
@@ -37,7 +37,7 @@ def test_message_with_properties_is_as_long_as_the_codec_makes_it() -> None:
         b"x", 1, IDENTITY, ("overlay-retained", "t/#"), ("overlay-identity", "low/3")
     )
     assert link_bytes(published(b"x", 0, properties=about, expires_at_ns=10**9)) == written(
-        b"x", 0, ("a", "b"), IDENTITY, payload_format_indicator=1, content_type="text", response_topic="answers",
+        b"x", 0, ("a", "b"), IDENTITY, ("overlay-expires", "0000000001000000000"), payload_format_indicator=1, content_type="text", response_topic="answers",
         correlation_data=b"1", message_expiry_interval=3,
     )  # fmt: skip
 

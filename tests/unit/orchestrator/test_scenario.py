@@ -79,6 +79,14 @@ def test_faults_for_fixed_or_by_a_law(from_text: FromText) -> None:
     assert (nemesis.kind.name, nemesis.target, nemesis.for_.law) == ("crash", "any", "exponential")
 
 
+def test_expiry_is_a_duration_or_a_law(from_text: FromText) -> None:
+    peers = "publishers: [{id: p, broker: b0, topic: t, rate: 1/s, expiry: 1s}]\nsweep: {publishers.p.expiry: [20s, {mean: 5s}, null]}\n"
+    fixed, drawn, endless = (point.publishers[0].expiry for point in from_text(MINIMAL + TREE + peers).points)
+    assert fixed == Law.model_validate({"mean": "20s", "law": "deterministic"})
+    assert drawn == Law.model_validate({"mean": "5s", "law": "exponential"})
+    assert endless is None
+
+
 def test_even_spread(from_text: FromText) -> None:
     text = "classes: 4\nsubscriptions: {mean_active: 24, lifetime: {mean: 10s}}\npublications: {rate: 6/s}\n"
     (scenario,) = from_text(MINIMAL + TREE + text).points

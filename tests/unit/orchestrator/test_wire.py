@@ -3,12 +3,12 @@
 import mqtt5
 import pytest
 
+from brokerbed.broker.core.packet_size import link_bytes
 from brokerbed.broker.core.run import notification
 from brokerbed.clients.session import Packet
 from brokerbed.orchestrator.grounds.delayed_stream import DelayedStream
 from brokerbed.orchestrator.simulator.link_schedule import Quality
 from brokerbed.orchestrator.simulator.loop import Loop
-from brokerbed.orchestrator.simulator.packet_size import link_bytes
 from brokerbed.orchestrator.simulator.wire import Wire
 
 

@@ -1,0 +1,127 @@
+"""What is predicted for publishers whose messages have a lifetime, and for those beside them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brokerbed.analysis.models.exponential_lifetime import exponential_lifetime
+from brokerbed.analysis.models.fixed_lifetime import fixed_lifetime
+from brokerbed.analysis.models.lifetime_path import Stage, path_sample
+from brokerbed.analysis.models.sample_path import Variable
+from brokerbed.analysis.models.server import Server
+from brokerbed.analysis.predict import Prediction, predict
+from tests.conftest import MINIMAL, FromText
+
+ALONE = MINIMAL + "topology: {tree: star, brokers: 1}\n"
+PAIR = MINIMAL + "topology: {tree: line, brokers: 2}\n"
+SESSION = (
+    "subscribers: [{id: s, broker: b0, topic: t, on: {mean: 20s}, off: {mean: 20s}, session_service: {mean: 125ms}}]\n"
+)
+
+
+def predicted(from_text: FromText, text: str) -> tuple[dict[tuple[str, ...], Any], Prediction]:
+    (scenario,) = from_text(text).points
+    prediction = predict(scenario)
+    return {(row.metric, *row.labels.values()): row.predicted for row in prediction.rows}, prediction
+
+
+@pytest.mark.parametrize(
+    ("expiry", "ratio", "delay_s"),
+    [
+        ("5s", 0.5998, 0.707),
+        ("{mean: 20s, law: deterministic}", 0.7889, 4.533),
+        ("{mean: 80s, law: exponential}", 0.8564, 10.455),
+    ],
+)
+def test_one_session(from_text: FromText, expiry: str, ratio: float, delay_s: float) -> None:
+    publisher = f"publishers: [{{id: p, broker: b0, topic: t, rate: 2/s, expiry: {expiry}}}]\n"
+    rows, prediction = predicted(from_text, ALONE + publisher + SESSION)
+    assert rows["delivery.ratio", "p", "s"] == pytest.approx(ratio, abs=6e-5)
+    assert rows["delay.end_to_end", "p", "s"] == pytest.approx(delay_s, abs=6e-4)
+    assert rows["delay.stage", "session", "s"] == rows["delay.end_to_end", "p", "s"]
+    assert rows["delay.end_to_end.p50", "p", "s"] < delay_s < rows["delay.end_to_end.p95", "p", "s"]
+    assert not prediction.notes
+    assert not prediction.waiting_messages()  # Little's law would need the time of those that die
+
+
+def test_expiring_queues_are_never_unstable(from_text: FromText) -> None:
+    """The session serves 4/s on average, and gets 8/s."""
+    publisher = "publishers: [{id: p, broker: b0, topic: t, rate: 8/s, expiry: 20s}]\n"
+    rows, prediction = predicted(from_text, ALONE + publisher + SESSION)
+    assert rows["delivery.ratio", "p", "s"] == pytest.approx(0.5, abs=1e-4)
+    assert not prediction.unstable
+    rows, prediction = predicted(from_text, ALONE + publisher.replace(", expiry: 20s", "") + SESSION)
+    assert rows["delivery.ratio", "p", "s"] is None
+    assert prediction.unstable
+
+
+def test_two_publishers_load_one_session(from_text: FromText) -> None:
+    """Alike, they are one stream; with other lifetimes, or none, there is no model."""
+    one = "{id: p, broker: b0, topic: t, rate: 1/s, expiry: 20s}"
+    for other, expected in [("20s", 0.7889), ("21s", None), (None, None)]:
+        expiry = f", expiry: {other}" if other else ""
+        publishers = f"publishers: [{one}, {{id: q, broker: b0, topic: t, rate: 1/s{expiry}}}]\n"
+        rows, prediction = predicted(from_text, ALONE + publishers + SESSION)
+        for name in ("p", "q"):
+            found = rows["delivery.ratio", name, "s"]
+            assert found == (None if expected is None else pytest.approx(expected, abs=6e-5))
+        assert bool(prediction.notes) == (expected is None)
+
+
+def test_publishers_that_lose_messages_load_links_less(from_text: FromText) -> None:
+    """What dies in the queue of a publisher crosses no link."""
+    publisher = "{id: p, broker: b1, topic: t, rate: 2/s, expiry: 5s, on: {mean: 20s}, off: {mean: 20s}, service: {mean: 125ms}}"
+    text = f"{PAIR}publishers: [{publisher}]\nsubscribers: [{{id: s, broker: b0, topic: t}}]\n"
+    rows, prediction = predicted(from_text, text)
+    assert rows["rate.notifications",] == pytest.approx(2 * 0.59984, rel=1e-4)
+    assert rows["rate.received", "b0"] == pytest.approx(2 * 0.59984, rel=1e-4)
+    assert rows["delivery.ratio", "p", "s"] == pytest.approx(0.59984, rel=1e-4)
+    assert rows["delay.stage", "publisher", "p"] == pytest.approx(0.7067, rel=1e-3)
+    assert not prediction.notes
+
+
+def test_messages_that_die_on_the_way_leave_link_rates_unknown(from_text: FromText) -> None:
+    publisher = "publishers: [{id: p, broker: b1, topic: t, rate: 2/s, expiry: 5s}]\n"
+    subscriber = "subscribers: [{id: s, broker: b0, topic: t}]\n"
+    rows, prediction = predicted(from_text, PAIR + publisher + subscriber + "service: {broker_in: {mean: 10ms}}\n")
+    assert rows["rate.notifications",] is None
+    assert rows["delay.end_to_end", "p", "s"] == pytest.approx(2 * 0.01 / (1 - 0.02), rel=0.01)
+    assert any("can die" in note for note in prediction.notes)
+
+
+def test_lifetimes_without_queues_change_nothing(from_text: FromText) -> None:
+    publisher = "publishers: [{id: p, broker: b1, topic: t, rate: 2/s, expiry: 5s}]\n"
+    rows, prediction = predicted(from_text, f"{PAIR}{publisher}subscribers: [{{id: s, broker: b0, topic: t}}]\n")
+    assert (rows["delivery.ratio", "p", "s"], rows["delay.end_to_end", "p", "s"]) == (1, 0)
+    assert rows["rate.notifications",] == pytest.approx(2)
+    assert not prediction.notes
+
+
+@pytest.mark.parametrize("law", ["deterministic", "exponential"])
+def test_sample_paths_of_one_queue(law: str) -> None:
+    """Within four standard errors of the exact models, which they share nothing with."""
+    exact = {"deterministic": fixed_lifetime, "exponential": exponential_lifetime}[law](Server(3, 0.2, 2, 1), 1.5)
+    stage = Stage(*(Variable("exponential", mean_s) for mean_s in (0.2, 2.0, 1.0)))
+    found = path_sample(3.0, (stage,), Variable(law, 1.5))
+    assert exact is not None
+    assert found.distribution is not None
+    assert found.ratio_error < 0.005
+    assert found.ratio == pytest.approx(exact.ratio, abs=4 * found.ratio_error)
+    assert found.delay_s == pytest.approx(exact.delay_s, abs=4 * found.delay_error_s)
+    median_s = found.distribution.quantile_s(0.5)
+    assert exact.longer(np.array([median_s]))[0] == pytest.approx(0.5, abs=0.01)
+
+
+def test_sample_paths_of_a_tandem_without_deaths() -> None:
+    """Two queues with exponential service at 10/s and arrivals at 4/s: 1/6 s each, and hardly anything dies in 60 s."""
+    stage = Stage(Variable("exponential", 0.1))
+    found = path_sample(4.0, (stage, stage), Variable("deterministic", 60.0))
+    assert found.ratio == 1
+    assert found.delay_s == pytest.approx(2 / 6, abs=4 * found.delay_error_s)
+    assert found.stages_s == pytest.approx((1 / 6, 1 / 6), rel=0.02)
+
+
+def test_sample_paths_that_would_take_too_long_have_no_value() -> None:
+    stage = Stage(*(Variable("exponential", mean_s) for mean_s in (0.001, 600.0, 600.0)))
+    assert path_sample(100.0, (stage,), Variable("deterministic", 60.0)).distribution is None
