@@ -24,8 +24,9 @@ TAIL = (1 - CONFIDENCE) / 2
 UNITS_MAX = 40  # batches of all series together; more are merged, as short batches are skewed and correlated
 UNITS_MIN = 10  # with fewer batches their variance is too uncertain
 CORRELATION_MAX = 1.65  # standard deviations of the correlation of neighbours; beyond that they are merged
-CORRELATION_MAX_AT_LAST = 2.3  # where no more merging is possible; one good row in a thousand gets no interval
-EXTRAPOLATED_MAX = 0.25  # the correlation of neighbours that is extrapolated from the shortest batches
+CORRELATION_MAX_AT_LAST = 3.0  # where no more merging is possible; one good row in a thousand gets no interval
+CORRELATION_CLOSEST = 1 - 1e-6  # beyond that merging changes nothing that could be computed
+EXTRAPOLATED_MAX = 0.5  # the correlation of neighbours that is extrapolated from the shortest batches
 SKEWNESS_MAX = 4.0  # a few dozen batches cannot show more
 COUNT_SMALL = 30.0  # smaller counts have Poisson limits
 
@@ -123,7 +124,7 @@ def _levels(x: Numbers, n: Numbers) -> Iterator[_Level]:
     rows, series, batches = x.shape
     ratio = x.sum((1, 2)) / n.sum((1, 2))
     residuals = x - ratio[:, None, None] * n
-    extrapolated, count = np.zeros(rows), batches
+    of_shortest, count = np.zeros(rows), batches
     while series * count >= UNITS_MIN:
         merged = _merged(residuals, count)
         squares = (merged**2).sum((1, 2))
@@ -131,7 +132,9 @@ def _levels(x: Numbers, n: Numbers) -> Iterator[_Level]:
         if count > 1:
             lagged = (merged[..., :-1] * merged[..., 1:]).sum((1, 2))
             correlation = np.divide(lagged, squares, out=np.zeros(rows), where=squares > 0) + 1 / number
-            extrapolated = np.clip(correlation if count == batches else extrapolated * (1 + extrapolated) / 2, 0, 1)
+            if count == batches:
+                of_shortest = np.clip(correlation, 0, CORRELATION_CLOSEST)
+            extrapolated = correlation_of_merged(of_shortest, batches / count)
         else:  # one batch per series, and series are independent
             correlation, extrapolated = np.zeros(rows), np.zeros(rows)
         if number <= UNITS_MAX or next_ * series < UNITS_MIN:
@@ -140,6 +143,12 @@ def _levels(x: Numbers, n: Numbers) -> Iterator[_Level]:
             units = (_merged(n, count) > 0).sum((1, 2))
             yield _Level(merged, units, squares, correlation, extrapolated, is_independent)
         count = next_
+
+
+def correlation_of_merged(correlation: Numbers, number: float) -> Numbers:
+    """The correlation of neighbours after each `number` values of an autoregressive process were merged to one."""
+    power = correlation**number
+    return correlation * (1 - power) ** 2 / (number * (1 - correlation**2) - 2 * correlation * (1 - power))
 
 
 def _merged(batches: Numbers, count: int) -> Numbers:

@@ -127,6 +127,7 @@ def _binned(
 
 
 CASES = [
+    Case("entries that live for a batch", table(64)),
     Case("entries that live for a tenth of a batch", table(200)),  # of the twenty batches that there are at least
     Case("entries that live for a hundredth of a batch", table(2000)),
     Case("half loaded queue that remembers a tenth of a batch", queue(0.5, 200)),
