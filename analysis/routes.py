@@ -6,7 +6,8 @@ from itertools import pairwise
 from brokerbed.analysis.models.contract import Traffic
 from brokerbed.analysis.models.stages import Key, Stage
 from brokerbed.analysis.recursion import Recursion, Route, Step, variable
-from brokerbed.scenario import Publisher, Scenario, Subscriber
+from brokerbed.analysis.traced import recorded
+from brokerbed.scenario import Law, Publisher, Scenario, Subscriber
 
 NO_STEP = Step(None)
 
@@ -43,8 +44,7 @@ class Routes:
             steps += self._between(path[number - 1], here) if number else []
             steps.append(self._input(here))
         if self._is_modelled(subscriber):
-            session = Stage(variable(subscriber.session_service), variable(subscriber.on), variable(subscriber.off))
-            steps.append(self._step(("session", subscriber.id), session))
+            steps.append(self._step(("session", subscriber.id), _stage(subscriber, subscriber.session_service)))
             steps.append(self._step(("subscriber", subscriber.id), Stage(variable(subscriber.service))))
         return Route(stream, subscriber, tuple(steps))
 
@@ -58,8 +58,7 @@ class Routes:
     def _first(self, stream: Publisher) -> Step:
         if not self._is_modelled(stream):
             return NO_STEP
-        stage = Stage(variable(stream.service), variable(stream.on), variable(stream.off))
-        return self._step(("publisher", stream.id), stage, stream.rate)
+        return self._step(("publisher", stream.id), _stage(stream, stream.service), stream.rate)
 
     def _input(self, broker: int) -> Step:
         stage = Stage(variable(self._scenario.service.broker_in))
@@ -79,3 +78,9 @@ class Routes:
             return NO_STEP
         self.stages[key], self.rates_per_s[key] = stage, rate
         return Step(key)
+
+
+def _stage(peer: Publisher | Subscriber, service: Law | None) -> Stage:
+    """The queue that only a peer's own connection serves."""
+    periods = None if peer.connectivity is None else recorded(peer.connectivity)
+    return Stage(variable(service), variable(peer.on), variable(peer.off), periods)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from brokerbed.analysis.estimates import UNITS_MIN
-from brokerbed.analysis.models.permuted import permuted
-from brokerbed.analysis.models.recorded import Cycles, RecordedCentre
+from brokerbed.analysis.models.recorded import RecordedCentre
+from brokerbed.analysis.models.stages import Recorded
 from brokerbed.scenario import Law, Scenario
 from brokerbed.scenario.recorded import Connectivity
 from brokerbed.scenario.units import NS_PER_S
@@ -21,20 +21,21 @@ class TracedQueue:
     response_s: float  # nan: no prediction
 
 
-def cycles_s(connectivity: Connectivity) -> Cycles:
-    return tuple((on_ns / NS_PER_S, off_ns / NS_PER_S) for on_ns, off_ns in connectivity.cycles_ns)
+def recorded(connectivity: Connectivity) -> Recorded:
+    cycles_s = tuple((on_ns / NS_PER_S, off_ns / NS_PER_S) for on_ns, off_ns in connectivity.cycles_ns)
+    return Recorded(cycles_s, connectivity.is_shuffled)
 
 
 def traced_queue(
     peer: str, connectivity: Connectivity, service: Law | None, rate: float, note: Note, is_poisson: bool = True
 ) -> TracedQueue:
     """The queue of this peer with messages that arrive at this rate, and as a Poisson process or not."""
-    centre = RecordedCentre(cycles_s(connectivity), service.mean_s if service else 0.0)
+    centre = recorded(connectivity).centre(service.mean_s if service else 0.0)
     utilisation = centre.utilisation(rate)
     if service is not None and not is_poisson:
         note(
-            f"there is no model of a queue that takes time, has recorded periods ({peer}), and gets its messages from a"
-            " publisher that comes and goes or has recorded arrivals"
+            f"there is no model of a queue that takes time, has recorded periods ({peer}), and gets messages that come"
+            " in bursts which the recursion cannot follow"
         )
         return TracedQueue(centre, utilisation, NAN)
     if service is not None and service.law != "exponential":
@@ -42,8 +43,7 @@ def traced_queue(
         return TracedQueue(centre, utilisation, NAN)
     if utilisation >= 1 or rate == 0:
         return TracedQueue(centre, utilisation, NAN)
-    is_permuted = connectivity.is_shuffled and service is not None and len(centre.cycles_s) > 1
-    response_s = permuted(centre, rate).response_s if is_permuted else centre.response_s(rate)
+    response_s = centre.response_s(rate)
     if response_s != response_s:
         note(f"the queue of {peer} with recorded periods is too close to saturation for its numerical solution")
     return TracedQueue(centre, utilisation, response_s)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from brokerbed.analysis.models.distribution import Distribution
 from brokerbed.analysis.models.sample_path import Variable
+from brokerbed.analysis.models.sampled import sampled_times
 from brokerbed.scenario.topology import Floats
 
 Integers = NDArray[np.int64]
@@ -29,7 +30,6 @@ CYCLES_LEAST = 10  # ... and more, if they do not last for so many ON/OFF cycles
 MESSAGES_MAX = 6000  # ... but not more than so many, with those of the warm-up
 WARM_UP = 4  # times the longest lifetime or cycle
 PERIODS = 64  # drawn at a time
-QUANTILES = 2000  # points of the distribution
 SEED = 2017
 CACHED = 64  # paths
 
@@ -45,20 +45,6 @@ class Stage:
     @property
     def cycle_s(self) -> float:
         return self.on.mean_s + self.off.mean_s if self.on and self.off else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class SampledTimes:
-    """A distribution that is known from a sample, by its quantiles."""
-
-    shares: Floats  # of messages that take at most as long
-    times_s: Floats
-
-    def share_longer(self, times_s: Floats) -> Floats:
-        return 1 - np.interp(times_s, self.times_s, self.shares, left=0.0, right=1.0)
-
-    def quantile_s(self, share: float) -> float:
-        return float(np.interp(share, self.shares, self.times_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +99,7 @@ def _estimated(counted: int, arrived: Floats, time_s: Floats, delays: Floats, st
     ratio, delay_s = float(arrived.mean()) / counted, float(time_s.sum() / max(arrived.sum(), 1.0))
     scatter = time_s - delay_s * arrived
     error_s = float(scatter.std(ddof=1)) / sqrt(COPIES) / max(float(arrived.mean()), 1.0)
-    shares = np.linspace(0, 1, QUANTILES + 1)
-    times = SampledTimes(shares, np.quantile(delays, shares)) if len(delays) else None
+    times = sampled_times([delays], delay_s) if len(delays) else None
     ratio_error = float(arrived.std(ddof=1)) / sqrt(COPIES) / counted
     return PathSample(ratio, ratio_error, delay_s, error_s, tuple(stages_s.tolist()), times)
 

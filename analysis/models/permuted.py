@@ -35,6 +35,15 @@ NEWTON_STEPS = 3
 SEED = 2017
 
 
+class PermutedCentre(RecordedCentre):
+    """A queue whose recorded ON and OFF periods are permuted each by themselves in every pass."""
+
+    def response_s(self, rate: float) -> float:
+        if self.demand_s == 0 or rate == 0 or len(self.cycles_s) == 1 or self.utilisation(rate) >= 1:
+            return super().response_s(rate)
+        return permuted(self, rate).response_s
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     response_s: float

@@ -7,9 +7,11 @@ differences from known expectations; `tandem.py` lists them. Pure.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import isnan
 
 import numpy as np
 
+from brokerbed.analysis.models.intermittent import Centre
 from brokerbed.analysis.models.sample_path import Integers, Order, Outages, Passage, order_of, serve
 from brokerbed.analysis.models.stages import Hop, Key, Network, Stage
 from brokerbed.scenario.topology import Floats
@@ -43,12 +45,19 @@ class Plan:
     def horizon_s(self, group: int = 1) -> float:
         """The length of a round."""
         by_messages = group * self.passages / sum(self.network.rate_per_s(key) for key in self.stages)
-        return min(by_messages, CYCLES_MAX * min(self._cycles_s, default=by_messages))
+        horizon_s = min(by_messages, CYCLES_MAX * min(self._cycles_s, default=by_messages))
+        return max(horizon_s, self._pass_s / (1 - WARMUP_SHARE_MAX))
 
     @cached_property
     def _cycles_s(self) -> list[float]:
         stages = (self.network.by_key[key] for key in self.stages)
-        return [each.on.mean_s + each.off.mean_s for each in stages if each.on and each.off]
+        return [cycle_s for each in stages if (cycle_s := each.cycle_s) is not None]
+
+    @cached_property
+    def _pass_s(self) -> float:
+        """Of a recorded trace that is repeated in its order; 0 without one."""
+        recorded = [it for key in self.stages if (it := self.network.by_key[key].recorded) and not it.is_shuffled]
+        return max((it.centre(0.0).pass_s for it in recorded), default=0.0)
 
     @property
     def longest_cycle_s(self) -> float:
@@ -57,6 +66,10 @@ class Plan:
     def block_ends_s(self, end_s: float) -> Floats:
         """The end of the warm-up, and then of each block."""
         warmup_s = max(WARMUP_SHARE * end_s, min(WARMUP_SHARE_MAX * end_s, WARMUP_CYCLES * self.longest_cycle_s))
+        if self._pass_s:  # whole passes count, in all blocks equally many if there are enough
+            counted_s = end_s - warmup_s
+            whole_s = self._pass_s * (BLOCKS if counted_s >= BLOCKS * self._pass_s else 1)
+            warmup_s = end_s - max(1, counted_s // whole_s) * whole_s
         return np.linspace(warmup_s, end_s, BLOCKS + 1)
 
     @cached_property
@@ -115,7 +128,7 @@ def draw(plan: Plan, group: int, generator: np.random.Generator) -> Draws:
         for number, _ in network.inputs[key]:
             count = len(arrivals[number])
             services[number, key] = stage.service.sums(count, group, generator) if stage.service else None
-        outages[key] = Outages(stage.on, stage.off, generator) if stage.on and stage.off else None
+        outages[key] = stage.outages(generator)
     return Draws(group, plan.horizon_s(group), tuple(arrivals), services, outages)
 
 
@@ -200,12 +213,14 @@ class _Round:
             arrivals = [self._poisson_arrivals(number, key) for number in numbers]
             twin, twin_order = self._served(key, arrivals)
             expected = float(stage.centre(group).response_s(rate / group))
-            passed = twin_order.split(twin.departures_s - twin.arrivals_s - expected)
-            found.append(self._blocks(numbers, passed))
+            if not isnan(expected):
+                passed = twin_order.split(twin.departures_s - twin.arrivals_s - expected)
+                found.append(self._blocks(numbers, passed))
         else:
             found.append(self._blocks(numbers, [each - self._plan.expected_s[key] for each in times]))
         if stage.on is not None and stage.off is not None and stage.service is not None:
             centre = stage.centre()
+            assert isinstance(centre, Centre)
             away = passage.departures_s - passage.arrivals_s - passage.served_s
             away -= passage.served_s * (centre.off_s / centre.on_s) + centre.residual_off_s
             found.append(self._blocks(numbers, order.split(away)))

@@ -5,7 +5,7 @@ cumulative sum and a running maximum. For a server with outages (preemptive resu
 which stands still while the server is OFF. Random numbers come from a generator that is passed in. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log1p, sqrt
 
@@ -55,20 +55,40 @@ class Variable:
         return np.asarray(self.draw((count, group), generator).sum(axis=1))
 
 
-class Outages:
-    """The ON and OFF periods of one server, drawn as far as they are needed."""
+Periods = Callable[[int], tuple[Floats, Floats]]  # at least so many of the next ON and OFF periods
 
-    def __init__(self, on: Variable, off: Variable, generator: np.random.Generator) -> None:
-        self.on, self.off, self._generator = on, off, generator
+
+def drawn(on: Variable, off: Variable, generator: np.random.Generator) -> Periods:
+    """Independent periods."""
+    return lambda count: (on.sums(count, 1, generator), off.sums(count, 1, generator))
+
+
+def repeated(on_s: Floats, off_s: Floats, is_shuffled: bool, generator: np.random.Generator) -> Periods:
+    """Passes through recorded periods: from a random one on, or ON and OFF each in a new order in every pass."""
+    first = int(generator.integers(len(on_s)))
+
+    def more(count: int) -> tuple[Floats, Floats]:
+        passes = -(-count // len(on_s))
+        on, off = (np.tile(np.roll(each, -first), (passes, 1)) for each in (on_s, off_s))
+        if is_shuffled:
+            on, off = generator.permuted(on, axis=1), generator.permuted(off, axis=1)
+        return on.ravel(), off.ravel()
+
+    return more
+
+
+class Outages:
+    """The ON and OFF periods of one server, as far as they are needed."""
+
+    def __init__(self, periods: Periods) -> None:
+        self._periods = periods
         self._on_ends: Floats = np.zeros(0)  # of ON periods, in ON time
         self._off_sums: Floats = np.zeros(0)  # of all OFF periods up to each one
 
     def _extend(self) -> None:
-        count = max(CYCLES_LEAST, len(self._on_ends) // 4)
-        for name, law in (("_on_ends", self.on), ("_off_sums", self.off)):
-            known: Floats = getattr(self, name)
-            more = np.cumsum(law.sums(count, 1, self._generator))
-            setattr(self, name, np.concatenate((known, more + (known[-1] if len(known) else 0.0))))
+        on_s, off_s = self._periods(max(CYCLES_LEAST, len(self._on_ends) // 4))
+        self._on_ends = _continued(self._on_ends, on_s)
+        self._off_sums = _continued(self._off_sums, off_s)
 
     def draw_until(self, time_s: float) -> None:
         """Draws enough at once if one knows beforehand how long a path will be."""
@@ -92,6 +112,10 @@ class Outages:
         counts = np.diff(first, prepend=0, append=len(on_times_s))
         times_s: Floats = on_times_s + np.repeat(np.concatenate(([0.0], self._off_sums)), counts)
         return times_s
+
+
+def _continued(sums: Floats, more: Floats) -> Floats:
+    return np.concatenate((sums, np.cumsum(more) + (sums[-1] if len(sums) else 0.0)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,26 +8,58 @@ is always ON (Burke 1956); the output of any other stage is not, and what such m
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from brokerbed.analysis.models.intermittent import Centre
-from brokerbed.analysis.models.sample_path import Variable
+from brokerbed.analysis.models.permuted import PermutedCentre
+from brokerbed.analysis.models.recorded import Cycles, RecordedCentre
+from brokerbed.analysis.models.sample_path import Outages, Variable, drawn, repeated
 
 Key = tuple[str, str]  # the kind of a stage, and where it is
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """ON and OFF periods that were recorded and are repeated, in this order or permuted in every pass."""
+
+    cycles_s: Cycles
+    is_shuffled: bool = False
+
+    def centre(self, demand_s: float) -> RecordedCentre:
+        return (PermutedCentre if self.is_shuffled else RecordedCentre)(self.cycles_s, demand_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
-    """One queue with one server. Without `service` it serves at once; without `on` and `off` it is always ON."""
+    """One queue with one server. Without `service` it serves at once; without periods it is always ON."""
 
     service: Variable | None = None
     on: Variable | None = None
     off: Variable | None = None
+    recorded: Recorded | None = None  # instead of `on` and `off`; the service is then exponential
+
+    @property
+    def cycle_s(self) -> float | None:
+        """The mean length of an ON and an OFF period together; None for a server that is always ON."""
+        if self.recorded is not None:
+            return self.recorded.centre(0.0).pass_s / len(self.recorded.cycles_s)
+        return self.on.mean_s + self.off.mean_s if self.on and self.off else None
 
     @property
     def keeps_poisson(self) -> bool:
-        return self.on is None and (self.service is None or self.service.law == "exponential")
+        return self.cycle_s is None and (self.service is None or self.service.law == "exponential")
 
-    def centre(self, group: int = 1) -> Centre:
+    def outages(self, generator: np.random.Generator) -> Outages | None:
+        if self.recorded is not None:
+            centre = self.recorded.centre(0.0)
+            return Outages(repeated(centre.on_s, centre.off_s, self.recorded.is_shuffled, generator))
+        return Outages(drawn(self.on, self.off, generator)) if self.on and self.off else None
+
+    def centre(self, group: int = 1) -> Centre | RecordedCentre:
         """The formulas for this stage; with `group` messages that come and are served as one."""
+        if self.recorded is not None:
+            assert group == 1
+            return self.recorded.centre(self.service.mean_s if self.service else 0.0)
         demand_s, variance_s2 = (self.service.mean_s, self.service.variance_s2) if self.service else (0.0, 0.0)
         demand = group * demand_s, (group * demand_s) ** 2 + group * variance_s2
         if self.on is None or self.off is None:

@@ -14,10 +14,11 @@ If a cycle of ON and OFF has many messages, many cycles take long. Then messages
 and are served as one: on the same random numbers the delay of groups goes up and down with that of single messages, and
 its own mean is found over many more cycles at the same cost (multilevel Monte Carlo, Giles 2008).
 
-Assumptions: independent times, exponential ON periods, flows as in `stages.py`. What classes of subscriptions and other
-clients send through a stage is a flow of its own at this stage, which leaves the network behind it. Where flows cross
-stages in opposite directions, one of them enters a stage as it left an earlier one. Pure: the same network always has
-the same estimates.
+Assumptions: independent times, exponential ON periods, at one stage recorded ones (two traces could stay in step for
+ever), flows as in `stages.py`. What classes of subscriptions and other clients
+send through a stage is a flow of its own at this stage, which leaves the network behind it. Where flows cross stages in
+opposite directions, one of them enters a stage as it left an earlier one. Pure: the same network always has the same
+estimates.
 """
 
 from collections.abc import Callable, Sequence
@@ -136,10 +137,11 @@ class _Simulation:
 
     def _group_size(self) -> int:
         """How many messages make a group: few compared with those that come in one ON/OFF cycle."""
+        stages = {key: self._network.by_key[key] for key in self._plan.stages}
+        if any(stage.recorded for stage in stages.values()):
+            return 1  # there is no formula for groups at such a stage
         per_cycle = [
-            self._network.rate_per_s(key) * (stage.on.mean_s + stage.off.mean_s)
-            for key in self._plan.stages
-            if (stage := self._network.by_key[key]).on and stage.off
+            self._network.rate_per_s(key) * stage.cycle_s for key, stage in stages.items() if stage.cycle_s is not None
         ]
         group = min(GROUP_MAX, int(max(per_cycle, default=0.0) / GROUPS_PER_CYCLE))
         return group if group >= GROUP_LEAST else 1

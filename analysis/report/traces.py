@@ -16,7 +16,7 @@ from brokerbed.analysis.report.fitting import NARROW, fitting, without_overlaps
 from brokerbed.analysis.report.markup import Html, joined, tag
 from brokerbed.analysis.report.scales import Scale, linear_ticks, number, on_axis
 from brokerbed.analysis.report.tables import Cell, figure, table
-from brokerbed.analysis.traced import cycles_s
+from brokerbed.analysis.traced import recorded
 from brokerbed.scenario import Law, Publisher, Subscriber
 from brokerbed.scenario.topology import Floats
 
@@ -54,7 +54,7 @@ def _traced(point: Point) -> list[_Traced]:
     for peer in peers:
         if peer.connectivity is not None:
             service, rate = _work(peer, rates)
-            centre = RecordedCentre(cycles_s(peer.connectivity), service.mean_s if service else 0.0)
+            centre = RecordedCentre(recorded(peer.connectivity).cycles_s, service.mean_s if service else 0.0)
             found.append(_Traced(peer.id, peer.connectivity.trace, centre, service, rate))
     return found
 

@@ -12,10 +12,16 @@ Floats = NDArray[np.float64]
 
 def mean_delay_s(on_s: Floats, off_s: Floats, rate: float, demand_s: float, draws: np.random.Generator) -> float:
     """The mean delay over these periods, which follow one another as they are, from an empty queue."""
-    ends_of_on = np.cumsum(on_s)  # in ON time
-    begins = np.concatenate(([0.0], np.cumsum(on_s + off_s)[:-1]))  # of the ON periods, in time
     total_s = float((on_s + off_s).sum())
     arrivals = np.sort(draws.uniform(0, total_s, draws.poisson(rate * total_s)))
+    ended = departures(arrivals, on_s, off_s, demand_s, draws)
+    return float(np.mean(ended - arrivals[: len(ended)]))
+
+
+def departures(arrivals: Floats, on_s: Floats, off_s: Floats, demand_s: float, draws: np.random.Generator) -> Floats:
+    """When messages leave such a queue, as far as the periods last."""
+    ends_of_on = np.cumsum(on_s)  # in ON time
+    begins = np.concatenate(([0.0], np.cumsum(on_s + off_s)[:-1]))  # of the ON periods, in time
     cycle = np.searchsorted(begins, arrivals, side="right") - 1
     on_before = ends_of_on[cycle] - on_s[cycle]
     ready = on_before + np.minimum(arrivals - begins[cycle], on_s[cycle])
@@ -24,8 +30,8 @@ def mean_delay_s(on_s: Floats, off_s: Floats, rate: float, demand_s: float, draw
     done = work + idle
     kept = done < ends_of_on[-1]
     last = np.searchsorted(ends_of_on, done[kept], side="left")
-    ended = begins[last] + done[kept] - (ends_of_on[last] - on_s[last])
-    return float(np.mean(ended - arrivals[kept]))
+    ended: Floats = begins[last] + done[kept] - (ends_of_on[last] - on_s[last])
+    return ended
 
 
 def shuffled(periods: Floats, passes: int, draws: np.random.Generator) -> Floats:

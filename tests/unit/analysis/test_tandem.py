@@ -9,6 +9,7 @@ import pytest
 
 from brokerbed.analysis.models.regression import Estimate, controlled_mean
 from brokerbed.analysis.models.sample_path import Outages, Variable, serve
+from brokerbed.analysis.models.sample_path import drawn as drawn_periods
 from brokerbed.analysis.models.stages import Flow, Hop, Key, Network, Stage
 from brokerbed.analysis.models.tandem import Delays, Path, estimate
 from tests.unit.analysis.tandem_truth import Tandem, Truth, drawn, table
@@ -101,16 +102,21 @@ def test_serve_first_come_first_served() -> None:
     assert passage.seen().tolist() == [0, 1, 0, 0]  # the second message finds the first one
 
 
+def two_on_three_off() -> Outages:
+    on, off = Variable("deterministic", 2.0), Variable("deterministic", 3.0)
+    return Outages(drawn_periods(on, off, np.random.default_rng(1)))
+
+
 def test_service_stops_while_the_server_is_off() -> None:
     """ON from 0 to 2, OFF until 5, ON until 7, OFF until 10, and so on."""
-    outages = Outages(Variable("deterministic", 2.0), Variable("deterministic", 3.0), np.random.default_rng(1))
+    outages = two_on_three_off()
     passage = serve(np.array([1.0, 4.0, 7.5]), np.array([1.5, 1.0, 0.5]), outages)
     assert passage.departures_s == pytest.approx([5.5, 6.5, 10.5])
     assert passage.served_s == pytest.approx([1.5, 1.5, 0.5])
 
 
 def test_server_without_service_time_delays_until_it_is_back() -> None:
-    outages = Outages(Variable("deterministic", 2.0), Variable("deterministic", 3.0), np.random.default_rng(1))
+    outages = two_on_three_off()
     assert serve(np.array([1.0, 2.0, 4.9, 5.0]), None, outages).departures_s == pytest.approx([1.0, 5.0, 5.0, 5.0])
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from math import isnan
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from brokerbed.analysis.assumptions import Assumption
@@ -14,12 +15,16 @@ from brokerbed.analysis.tallies import MESSAGES, PUBLICATIONS, SUBSCRIPTIONS
 from brokerbed.analysis.transforms.connections import QUANTILES
 from brokerbed.scenario import load
 from brokerbed.scenario.units import NS_PER_S
+from tests.unit.analysis.recorded_truth import Floats, departures, shuffled
 
 HEAD = "scenario: 1\nname: x\nclock: {warmup: 10s, measure: 1000s}\ntopology: {tree: line, brokers: 2}\ncopies: 20\n"
+SHUFFLED = "connectivity: {trace: a.csv, order: shuffled}"
+BROKERS = "service: {broker_in: {mean: 100ms}}"
 ALWAYS = "{id: p, broker: b1, topic: t, rate: 1/s}"
 CALLS = "{id: p, broker: b1, topic: t, arrivals: {trace: b.csv}}"
 TRACED = "connectivity: {trace: a.csv}"
 S1 = f"{{id: s, broker: b0, topic: t, {TRACED}, session_service: {{mean: 250ms}}}}"
+QUICK = "{id: s, broker: b0, topic: t, service: {mean: 100ms}}"
 NO_SERVICE = f"{{id: s, broker: b0, topic: t, {TRACED}}}"
 Written = Callable[..., Path]
 
@@ -50,18 +55,16 @@ def test_poisson_stages_before_a_recorded_session_add_up(written: Written) -> No
 @pytest.mark.parametrize(
     ("publisher", "subscriber", "more"),
     [
-        (ALWAYS[:-1] + f", {TRACED}, service: {{mean: 100ms}}}}", "{id: s, broker: b0, topic: t, service: {mean: 100ms}}", ""),
-        (ALWAYS[:-1] + f", {TRACED}}}", "{id: s, broker: b0, topic: t}", "service: {broker_in: {mean: 100ms}}"),
-        (ALWAYS[:-1] + ", on: {mean: 1s}, off: {mean: 1s}}", S1, ""),
-        (ALWAYS, S1[:-1] + ", service: {mean: 100ms}}", ""),
+        (ALWAYS[:-1] + f", {TRACED}, service: {{mean: 100ms}}}}", S1, ""),
+        (ALWAYS[:-1] + f", {TRACED}, service: {{mean: 10ms, law: uniform}}}}", QUICK, ""),
+        (ALWAYS[:-1] + f", {TRACED}}}", "{id: s, broker: b0, topic: t}", "model: algorithm1\nservice: {broker_in: {mean: 100ms}}"),
         (ALWAYS, S1.replace("250ms", "250ms, law: deterministic"), ""),
         (CALLS, S1, ""),
         (CALLS, "{id: s, broker: b0, topic: t, session_service: {mean: 100ms}}", ""),
         (CALLS[:-1] + ", service: {mean: 100ms}}", "{id: s, broker: b0, topic: t}", ""),
         (CALLS, "{id: s, broker: b0, topic: t}", "service: {broker_in: {mean: 100ms}}"),
     ],
-    ids=["behind a publisher", "brokers behind a publisher", "two that come and go", "behind a session",
-         "deterministic service", "calls to a session", "calls to a plain session", "calls of a slow publisher",
+    ids=["two traces", "behind uniform service", "Algorithm 1", "deterministic service", "calls to a session", "calls to a plain session", "calls of a slow publisher",
          "calls to brokers"],
 )  # fmt: skip
 def test_what_has_no_model_has_a_reason(written: Written, publisher: str, subscriber: str, more: str) -> None:
@@ -69,6 +72,45 @@ def test_what_has_no_model_has_a_reason(written: Written, publisher: str, subscr
     assert isnan(found.ways[0].end_to_end_s)
     assert any(note.startswith("there is no model of") for note in found.notes)
     assert not found.unstable
+
+
+@pytest.mark.parametrize(
+    ("publisher", "subscriber", "more", "stages"),
+    [
+        (f", {TRACED}, service: {{mean: 100ms}}}}", QUICK, "", [("trace", 0.1), ("always", 0.1)]),
+        (f", {TRACED}}}", "{id: s, broker: b0, topic: t}", BROKERS, [("trace", 1e-6), ("always", 0.1), ("always", 0.1)]),
+        (", on: {mean: 3s}, off: {mean: 1s}, service: {mean: 100ms}}", S1, "", [("drawn", 0.1), ("trace", 0.25)]),
+        ("}", S1[:-1] + ", service: {mean: 200ms}}", "", [("trace", 0.25), ("always", 0.2)]),
+        (f", {SHUFFLED}, service: {{mean: 100ms}}}}", QUICK, "", [("shuffled", 0.1), ("always", 0.1)]),
+    ],
+    ids=["behind a publisher", "brokers behind a publisher", "two that come and go", "behind a session", "behind a shuffled one"],
+)  # fmt: skip
+def test_queues_in_series_with_a_trace(
+    written: Written, publisher: str, subscriber: str, more: str, stages: list[tuple[str, float]]
+) -> None:
+    """Held against a simulation of its own, which knows nothing of exact means: 1.2 million messages."""
+    way = predicted(written(ALWAYS[:-1] + publisher, subscriber, more)).ways[0]
+    draws = np.random.default_rng(4)
+    arrivals = times = np.cumsum(draws.exponential(1.0, 1_200_000))
+    for kind, demand_s in stages:
+        times = departures(times, *periods(kind, draws), demand_s, draws)
+    assert way.end_to_end_s == pytest.approx(np.mean(times - arrivals[: len(times)]), rel=0.01)
+    assert way.distribution is not None
+    median_s = np.median(times - arrivals[: len(times)])
+    assert way.distribution.quantile_s(0.5) == pytest.approx(median_s, rel=0.02)
+
+
+def periods(kind: str, draws: np.random.Generator) -> tuple[Floats, Floats]:
+    """For 1.2 million seconds; only ON where the server is never OFF."""
+    on, off = np.array([1.0, 3.0]), np.array([2.0, 6.0])
+    match kind:
+        case "trace":
+            return np.tile(on, 100_000), np.tile(off, 100_000)
+        case "shuffled":
+            return shuffled(on, 100_000, draws), shuffled(off, 100_000, draws)
+        case "drawn":
+            return draws.exponential(3.0, 300_000), draws.exponential(1.0, 300_000)
+    return np.array([1.3e6]), np.array([0.0])
 
 
 def test_without_service_two_traces_add_up(written: Written) -> None:
