@@ -173,14 +173,13 @@ class _Lifetimes:
         sample = path_sample(publisher.rate, stages, lifetime)
         means = {(queue.stage, queue.at): mean for queue, mean in zip(waiting, sample.stages_s, strict=True)}
         queues = tuple(
-            replace(queue, response_s=means[key], times=None, expires=True)
-            if (key := (queue.stage, queue.at)) in means
-            else queue
+            replace(queue.simulated(means[key]), expires=True) if (key := (queue.stage, queue.at)) in means else queue
             for queue in way.queues
         )
         return replace(
-            way, queues=queues, end_to_end_s=sample.delay_s, delivery_ratio=ratio * sample.ratio,
-            distribution=sample.distribution, standard_error_s=sample.delay_error_s,
+            way, queues=queues, end_to_end_s=sample.delay_s.mean, standard_error_s=sample.delay_s.standard_error,
+            delivery_ratio=ratio * sample.ratio.mean, ratio_error=ratio * sample.ratio.standard_error,
+            distribution=sample.distribution,
         )  # fmt: skip
 
     # -- queues -----------------------------------------------------------------------------------------------
@@ -194,7 +193,11 @@ class _Lifetimes:
         of_way = found.get((queue.stage, queue.at))
         copies = self._scenario.copies if queue.stage in ("broker_in", "link") else 1
         is_whole = of_way is not None and isclose(queue.rate_per_s, copies * of_way.rate_per_s) and of_way.expires
-        return replace(queue, response_s=of_way.response_s if of_way and is_whole else NAN, expires=expires)
+        if of_way and is_whole:
+            return replace(
+                queue, response_s=of_way.response_s, standard_error_s=of_way.standard_error_s, expires=expires
+            )
+        return replace(queue, response_s=NAN, expires=expires)
 
     def _streams_at(self, queue: Queue) -> Sequence[Publisher]:
         match queue.stage:

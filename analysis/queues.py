@@ -50,10 +50,15 @@ class Way:
     delivery_ratio: float
     distribution: Distribution | None = None  # of the delay, where it is exact, or a sample
     standard_error_s: float | None = None  # of a delay that is estimated from sample paths
+    ratio_error: float | None = None  # of a delivery ratio that is
 
     @property
     def end_to_end(self) -> float | Estimate:
         return _estimate(self.end_to_end_s, self.standard_error_s)
+
+    @property
+    def delivery(self) -> float | Estimate:
+        return _estimate(self.delivery_ratio, self.ratio_error)
 
 
 def _estimate(mean: float, standard_error: float | None) -> float | Estimate:

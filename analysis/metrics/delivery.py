@@ -28,7 +28,7 @@ def _answered(facts: "Facts") -> "DataFrame | None":
 DEFINITIONS = (
     Definition(
         DELIVERY_RATIO,
-        headline=lambda theory: theory.per_pair(lambda way: way.delivery_ratio),
+        headline=lambda theory: theory.per_pair(lambda way: way.delivery),
         measured_by=(_cells,),
     ),
     Definition(

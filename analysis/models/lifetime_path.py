@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brokerbed.analysis.models.distribution import Distribution
+from brokerbed.analysis.models.regression import Estimate
 from brokerbed.analysis.models.sample_path import Variable
 from brokerbed.analysis.models.sampled import sampled_times
 from brokerbed.scenario.topology import Floats
@@ -51,11 +52,9 @@ class Stage:
 class PathSample:
     """Estimates for a path. nan if too few messages arrive, or too many would be needed."""
 
-    ratio: float
-    ratio_error: float  # standard error
-    delay_s: float  # of the messages that arrive
-    delay_error_s: float
-    stages_s: tuple[float, ...]  # the mean time in each stage, of the messages that pass it
+    ratio: Estimate
+    delay_s: Estimate  # of the messages that arrive
+    stages_s: tuple[Estimate, ...]  # the mean time in each stage, of the messages that pass it
     distribution: Distribution | None
 
 
@@ -65,8 +64,8 @@ def path_sample(rate_per_s: float, stages: tuple[Stage, ...], lifetime: Variable
     warm_up = ceil(WARM_UP * longest_s * rate_per_s)
     counted = max(MESSAGES, ceil(CYCLES_LEAST * max(stage.cycle_s for stage in stages) * rate_per_s))
     if warm_up + counted > MESSAGES_MAX:
-        nan = float("nan")
-        return PathSample(nan, nan, nan, nan, (nan,) * len(stages), None)
+        unknown = Estimate(float("nan"), float("nan"))
+        return PathSample(unknown, unknown, (unknown,) * len(stages), None)
     return _played(rate_per_s, stages, lifetime, warm_up, counted)
 
 
@@ -74,8 +73,8 @@ def _played(rate_per_s: float, stages: Sequence[Stage], lifetime: Variable, warm
     generator = np.random.default_rng(SEED)
     servers = [_Server(stage, generator) for stage in stages]
     published = np.zeros(COPIES)
+    passed, stage_s = (np.zeros((len(stages), COPIES)) for _ in range(2))  # counts and sums for each copy
     arrived, time_s = np.zeros(COPIES), np.zeros(COPIES)
-    passed, stage_s = np.zeros(len(stages)), np.zeros(len(stages))
     delays = []
     for number in range(warm_up + counted):
         published = published + generator.standard_exponential(COPIES) / rate_per_s
@@ -85,23 +84,29 @@ def _played(rate_per_s: float, stages: Sequence[Stage], lifetime: Variable, warm
             left = server.serve(at, deadline, lives)
             lives = lives & (left < deadline)
             if number >= warm_up:
-                passed[place] += lives.sum()
-                stage_s[place] += (left - at)[lives].sum()
+                passed[place] += lives
+                stage_s[place] += np.where(lives, left - at, 0.0)
             at = left
         if number >= warm_up:
             arrived += lives
             time_s += np.where(lives, at - published, 0.0)
             delays.append((at - published)[lives])
-    return _estimated(counted, arrived, time_s, np.concatenate(delays), stage_s / np.maximum(passed, 1))
+    delay_s = _ratio(time_s, arrived)
+    return PathSample(
+        _ratio(arrived, np.full(COPIES, float(counted))),
+        delay_s,
+        tuple(map(_ratio, stage_s, passed)),
+        sampled_times([np.concatenate(delays)], delay_s.mean) if arrived.any() else None,
+    )
 
 
-def _estimated(counted: int, arrived: Floats, time_s: Floats, delays: Floats, stages_s: Floats) -> PathSample:
-    ratio, delay_s = float(arrived.mean()) / counted, float(time_s.sum() / max(arrived.sum(), 1.0))
-    scatter = time_s - delay_s * arrived
-    error_s = float(scatter.std(ddof=1)) / sqrt(COPIES) / max(float(arrived.mean()), 1.0)
-    times = sampled_times([delays], delay_s) if len(delays) else None
-    ratio_error = float(arrived.std(ddof=1)) / sqrt(COPIES) / counted
-    return PathSample(ratio, ratio_error, delay_s, error_s, tuple(stages_s.tolist()), times)
+def _ratio(sums: Floats, counts: Floats) -> Estimate:
+    """The mean of what was summed, from sums and counts of independent copies."""
+    if not counts.any():
+        return Estimate(float("nan"), float("nan"))
+    mean = float(sums.sum() / counts.sum())
+    scatter = sums - mean * counts
+    return Estimate(mean, float(scatter.std(ddof=1)) / sqrt(COPIES) / float(counts.mean()))
 
 
 class _Server:

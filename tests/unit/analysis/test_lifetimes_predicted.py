@@ -106,9 +106,10 @@ def test_sample_paths_of_one_queue(law: str) -> None:
     found = path_sample(3.0, (stage,), Variable(law, 1.5))
     assert exact is not None
     assert found.distribution is not None
-    assert found.ratio_error < 0.005
-    assert found.ratio == pytest.approx(exact.ratio, abs=4 * found.ratio_error)
-    assert found.delay_s == pytest.approx(exact.delay_s, abs=4 * found.delay_error_s)
+    for estimate, mean in ((found.ratio, exact.ratio), (found.delay_s, exact.delay_s)):
+        assert 0 < estimate.standard_error < 0.005
+        assert estimate.mean == pytest.approx(mean, abs=4 * estimate.standard_error)
+    assert found.stages_s == (found.delay_s,)
     median_s = found.distribution.quantile_s(0.5)
     assert exact.longer(np.array([median_s]))[0] == pytest.approx(0.5, abs=0.01)
 
@@ -117,9 +118,10 @@ def test_sample_paths_of_a_tandem_without_deaths() -> None:
     """Two queues with exponential service at 10/s and arrivals at 4/s: 1/6 s each, and hardly anything dies in 60 s."""
     stage = Stage(Variable("exponential", 0.1))
     found = path_sample(4.0, (stage, stage), Variable("deterministic", 60.0))
-    assert found.ratio == 1
-    assert found.delay_s == pytest.approx(2 / 6, abs=4 * found.delay_error_s)
-    assert found.stages_s == pytest.approx((1 / 6, 1 / 6), rel=0.02)
+    assert found.ratio.mean == 1
+    for estimate, mean_s in ((found.delay_s, 2 / 6), *((stage_s, 1 / 6) for stage_s in found.stages_s)):
+        assert 0 < estimate.standard_error < 0.02 * mean_s
+        assert estimate.mean == pytest.approx(mean_s, abs=4 * estimate.standard_error)
 
 
 def test_sample_paths_that_would_take_too_long_have_no_value() -> None:
