@@ -16,6 +16,7 @@ from brokerbed.analysis.models.distribution import Known
 from brokerbed.analysis.models.exponential_lifetime import exponential_lifetime
 from brokerbed.analysis.models.fixed_lifetime import fixed_lifetime
 from brokerbed.analysis.models.lifetime_path import Stage, path_sample
+from brokerbed.analysis.models.regression import Estimate
 from brokerbed.analysis.models.server import Delivered, Server
 from brokerbed.analysis.queues import NAN, Laws, Queue, Way
 from brokerbed.analysis.recursion import variable
@@ -137,7 +138,8 @@ class _Lifetimes:
     def _unknown(self, way: Way, reason: str) -> Way:
         self._notes[reason] = None
         queues = tuple(
-            replace(queue, response_s=NAN, times=None) if _takes_time(queue) else queue for queue in way.queues
+            replace(queue, response_s=NAN, times=None, expired_per_s=NAN) if _takes_time(queue) else queue
+            for queue in way.queues
         )
         return replace(way, queues=queues, end_to_end_s=NAN, delivery_ratio=NAN)
 
@@ -171,11 +173,14 @@ class _Lifetimes:
         lifetime = variable(publisher.expiry)
         assert lifetime is not None
         sample = path_sample(publisher.rate, stages, lifetime)
-        means = {(queue.stage, queue.at): mean for queue, mean in zip(waiting, sample.stages_s, strict=True)}
-        queues = tuple(
-            replace(queue.simulated(means[key]), expires=True) if (key := (queue.stage, queue.at)) in means else queue
-            for queue in way.queues
-        )
+        found = {
+            (queue.stage, queue.at): replace(
+                queue.simulated(mean), expires=True,
+                expired_per_s=Estimate(share.mean * publisher.rate, share.standard_error * publisher.rate),
+            )
+            for queue, mean, share in zip(waiting, sample.stages_s, sample.dying, strict=True)
+        }  # fmt: skip
+        queues = tuple(found.get((queue.stage, queue.at), queue) for queue in way.queues)
         return replace(
             way, queues=queues, end_to_end_s=sample.delay_s.mean, standard_error_s=sample.delay_s.standard_error,
             delivery_ratio=ratio * sample.ratio.mean, ratio_error=ratio * sample.ratio.standard_error,
@@ -195,9 +200,10 @@ class _Lifetimes:
         is_whole = of_way is not None and isclose(queue.rate_per_s, copies * of_way.rate_per_s) and of_way.expires
         if of_way and is_whole:
             return replace(
-                queue, response_s=of_way.response_s, standard_error_s=of_way.standard_error_s, expires=expires
-            )
-        return replace(queue, response_s=NAN, expires=expires)
+                queue, response_s=of_way.response_s, standard_error_s=of_way.standard_error_s, expires=expires,
+                expired_per_s=of_way.expired_per_s,
+            )  # fmt: skip
+        return replace(queue, response_s=NAN, expires=expires, expired_per_s=NAN)
 
     def _streams_at(self, queue: Queue) -> Sequence[Publisher]:
         match queue.stage:
@@ -222,9 +228,9 @@ def _takes_time(queue: Queue) -> bool:
 
 
 def _with_one_queue(way: Way, queue: Queue, delivered: Delivered, ratio: float) -> Way:
-    queues = tuple(
-        replace(it, response_s=delivered.delay_s, times=None, expires=True) if it is queue else it for it in way.queues
-    )
+    expired_per_s = queue.rate_per_s * (1 - delivered.ratio)
+    found = replace(queue, response_s=delivered.delay_s, times=None, expires=True, expired_per_s=expired_per_s)
+    queues = tuple(found if each is queue else each for each in way.queues)
     distribution = Known(delivered.longer, delivered.delay_s)
     return replace(
         way, queues=queues, end_to_end_s=delivered.delay_s, delivery_ratio=ratio * delivered.ratio,

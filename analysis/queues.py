@@ -28,6 +28,7 @@ class Queue:
     expires: bool = False  # whether all of its messages have a lifetime, which keeps an overloaded queue stable
     is_transmission: bool = False  # waits for the bandwidth of a link
     standard_error_s: float | None = None  # of a response time that was simulated (recursion.py)
+    expired_per_s: float | Estimate = 0.0  # messages that die here because their time is over
 
     @property
     def response(self) -> float | Estimate:

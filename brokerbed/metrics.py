@@ -243,6 +243,14 @@ DELIVERY_RATIO = Metric(
     title="Delivery",
     axis="delivered / due",
 )
+EXPIRED_MESSAGES = Metric(
+    name="rate.expired",
+    summary="messages per second that die in a queue because their time is over, of all copies of the peers",
+    unit="1/s",
+    statistic=Statistic.RATE,
+    detail=PER_QUEUE,
+    title="Expired messages",
+)
 ANSWERED_RATIO = Metric(
     name="delivery.answered",
     summary="the share of requests that were answered by the end of the run, per requester and responder",

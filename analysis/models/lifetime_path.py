@@ -55,6 +55,7 @@ class PathSample:
     ratio: Estimate
     delay_s: Estimate  # of the messages that arrive
     stages_s: tuple[Estimate, ...]  # the mean time in each stage, of the messages that pass it
+    dying: tuple[Estimate, ...]  # the share of all messages that dies in each stage
     distribution: Distribution | None
 
 
@@ -65,7 +66,8 @@ def path_sample(rate_per_s: float, stages: tuple[Stage, ...], lifetime: Variable
     counted = max(MESSAGES, ceil(CYCLES_LEAST * max(stage.cycle_s for stage in stages) * rate_per_s))
     if warm_up + counted > MESSAGES_MAX:
         unknown = Estimate(float("nan"), float("nan"))
-        return PathSample(unknown, unknown, (unknown,) * len(stages), None)
+        unknowns = (unknown,) * len(stages)
+        return PathSample(unknown, unknown, unknowns, unknowns, None)
     return _played(rate_per_s, stages, lifetime, warm_up, counted)
 
 
@@ -91,11 +93,14 @@ def _played(rate_per_s: float, stages: Sequence[Stage], lifetime: Variable, warm
             arrived += lives
             time_s += np.where(lives, at - published, 0.0)
             delays.append((at - published)[lives])
+    published_times = np.full((1, COPIES), float(counted))
+    died = -np.diff(passed, axis=0, prepend=published_times)
     delay_s = _ratio(time_s, arrived)
     return PathSample(
-        _ratio(arrived, np.full(COPIES, float(counted))),
+        _ratio(arrived, published_times[0]),
         delay_s,
         tuple(map(_ratio, stage_s, passed)),
+        tuple(_ratio(each, published_times[0]) for each in died),
         sampled_times([np.concatenate(delays)], delay_s.mean) if arrived.any() else None,
     )
 

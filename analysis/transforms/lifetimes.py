@@ -7,7 +7,9 @@ delays do: then the end of a run, after which all peers are connected, saves no 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from brokerbed.log.record import Reason
+from brokerbed.analysis.transforms.moments import compared, within
+from brokerbed.log.record import CLIENTS, Reason
+from brokerbed.metrics import EXPIRED_MESSAGES
 from brokerbed.scenario.units import NS_PER_S
 
 CLOCKS_NS = NS_PER_S // 10  # by how much the clocks of brokers and of clients may differ, in model time
@@ -68,6 +70,30 @@ def deaths(events: DataFrame, lifetimes: DataFrame) -> DataFrame:
         "run", "broker", "origin", "sequence", F.col("time_ns").alias("died_ns")
     )
     return dropped.join(identified, ["run", "origin", "sequence"]).join(lifetimes, list(NUMBERED))
+
+
+def expired_cells(logged: DataFrame, intervals: DataFrame, peers: DataFrame) -> DataFrame:
+    """Counts of the messages that died, by the kind of queue and where it is."""
+    base = F.broadcast(peers.select("run", F.col("id").alias("client"), "base"))
+    died = logged.where((F.col("event") == "dropped") & F.col("reason").isin(*EXPIRED))
+    at_client, at_input = F.col("broker") == CLIENTS, F.col("reason") == int(Reason.INPUT_EXPIRED)
+    named = died.join(base, ["run", "client"], "left").withColumns(
+        {
+            "first": F.when(at_client & (F.col("client") == F.col("origin")), "publisher")
+            .when(at_client, "subscriber")
+            .when(at_input, "broker_in")
+            .when(F.col("base").isNull(), "link")
+            .otherwise("session"),
+            "second": F.when(~at_client & at_input, F.col("broker")).otherwise(F.coalesce("base", "client")),
+        }
+    )
+    return (
+        within(named.select("run", "bin_ns", "time_ns", "first", "second"), compared(intervals))
+        .groupBy("run", "point", "first", "second", "batch", F.col("seconds").alias("n"))
+        .agg(F.count("*").cast("double").alias("x"))
+        .withColumns({"metric": F.lit(EXPIRED_MESSAGES.name), "copy": F.lit(-1)})
+        .select("run", "point", "metric", "first", "second", "copy", "batch", "x", "n")
+    )
 
 
 def _time_of(event: str) -> Column:

@@ -69,6 +69,24 @@ def test_fates_and_delivery_ratio(small: Small) -> None:
     }
 
 
+def test_where_messages_die(small: Small) -> None:
+    """2 to 5 die as above; 9 dies in the queue of a link, and another one too early to count."""
+    logged = small.events(
+        *ROWS, *AT_B1,
+        (22, "b1", "dropped", "b1>b0", of("b1.1", 109, **EXPIRED)), (22, "b1", "dropped", "s", of("b1.1", 110, reason=3)),
+        (9, "b1", "dropped", "s", of("b1.1", 111, **EXPIRED)),
+    )  # fmt: skip
+    times = small.intervals((LONG_AGO_S, 10, -1), (10, 20, 0), (20, 30, 1), (30, 40, -1))
+    peers = small.table(PEERS, *((0, it, f"base of {it}", 0, False) for it in "ps"))
+    assert cells(lifetimes.expired_cells(logged, times, peers)) == {
+        ("rate.expired", "publisher", "base of p", "0"): (1, 10),
+        ("rate.expired", "broker_in", "b1", "0"): (1, 10),
+        ("rate.expired", "subscriber", "base of s", "0"): (1, 10),
+        ("rate.expired", "session", "base of s", "1"): (1, 10),
+        ("rate.expired", "link", "b1>b0", "1"): (1, 10),
+    }
+
+
 def broken(small: Small, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     logged = small.events(*ROWS, *AT_B1, *rows)
     clients, brokers = logged.where("broker = 'clients'"), logged.where("broker != 'clients'")

@@ -78,6 +78,7 @@ def test_publishers_that_lose_messages_load_links_less(from_text: FromText) -> N
     assert rows["rate.received", "b0"] == pytest.approx(2 * 0.59984, rel=1e-4)
     assert rows["delivery.ratio", "p", "s"] == pytest.approx(0.59984, rel=1e-4)
     assert rows["delay.stage", "publisher", "p"] == pytest.approx(0.7067, rel=1e-3)
+    assert rows["rate.expired", "publisher", "p"] == pytest.approx(2 * (1 - 0.59984), rel=1e-4)
     assert not prediction.notes
 
 
@@ -88,6 +89,21 @@ def test_messages_that_die_on_the_way_leave_link_rates_unknown(from_text: FromTe
     assert rows["rate.notifications",] is None
     assert rows["delay.end_to_end", "p", "s"] == pytest.approx(2 * 0.01 / (1 - 0.02), rel=0.01)
     assert any("can die" in note for note in prediction.notes)
+
+
+def test_what_dies_on_a_path_dies_in_one_of_its_queues(from_text: FromText) -> None:
+    law = "on: {mean: 20s}, off: {mean: 20s}"
+    publisher = (
+        f"publishers: [{{id: p, broker: b1, topic: t, rate: 2/s, expiry: 5s, {law}, service: {{mean: 125ms}}}}]\n"
+    )
+    subscriber = f"subscribers: [{{id: s, broker: b0, topic: t, {law}, service: {{mean: 100ms}}}}]\n"
+    rows, _ = predicted(from_text, f"{PAIR}copies: 3\n{publisher}{subscriber}")
+    died = {labels[0]: value for (name, *labels), value in rows.items() if name == "rate.expired"}
+    assert died["publisher"] == pytest.approx(3 * 2 * (1 - 0.59984), rel=0.01)  # nothing behind it changes that
+    assert all(rate is not None and rate > 0 for rate in died.values())
+    ratio = rows["delivery.ratio", "p", "s"]
+    assert ratio is not None
+    assert sum(filter(None, died.values())) == pytest.approx(3 * 2 * (1 - ratio))
 
 
 def test_lifetimes_without_queues_change_nothing(from_text: FromText) -> None:
