@@ -1,6 +1,6 @@
 """Shipped scenarios of the papers, run and compared: `python -m tests.analysis.campaign`, `make verdict-campaign`.
 
-Exit code 1 if one does not end as it should: all of them agree.
+Exit code 1 if one does not end as it should: all of them agree, but for Algorithm 1 in `tandem`, which is 8% off.
 """
 
 import argparse
@@ -16,6 +16,10 @@ EXPECTED = {
     "bouloukakis2017/table3_degraded": 0,
     "muehl2009/points": 0,
     "bouloukakis2017/table3_metro": 0,
+    "bouloukakis2017/lifetime": 0,
+    "bouloukakis2017/trace": 0,
+    "bouloukakis2017/tandem": 1,
+    "vliet2007/radio_measured": 0,
 }
 
 
