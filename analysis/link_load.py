@@ -180,7 +180,7 @@ def narrow_directions(scenario: Scenario, load: LinkLoad, is_known: bool) -> dic
     tree = scenario.tree
     bandwidths = {frozenset(link.between): link.bandwidth for link in scenario.links if link.bandwidth is not None}
     found: dict[str, NarrowDirection] = {}
-    for child in range(1, len(tree)):
+    for child in range(1, len(tree)) if bandwidths else ():
         ends = tree.names[child], tree.names[int(tree.parents[child])]
         bandwidth = bandwidths.get(frozenset(ends))
         if bandwidth is None:

@@ -45,6 +45,8 @@ class Theory:
     def total_counted(self, up: Floats, down: Floats) -> Values:
         """The sum over the links of all brokers, without what media send, in either direction."""
         tree, media = self.scenario.tree, [self.scenario.tree.index[name] for name in self.scenario.media]
+        if not media:
+            return self.total(up, down)
         from_child = ~np.isin(np.arange(len(tree)), media)
         return self.total(up[from_child], down[~np.isin(tree.parents, media)])
 
