@@ -24,8 +24,10 @@ from brokerbed.metrics import (
     NOTIFICATIONS,
     RECEIVED_NOTIFICATIONS,
     REMOTE_ENTRIES,
+    ROUTING_COST,
     Metric,
 )
+from brokerbed.scenario.costs import Costs
 from brokerbed.scenario.topology import Floats
 from brokerbed.scenario.units import NS_PER_S
 
@@ -115,6 +117,24 @@ def received_cells(tally: Tally, points: Mapping[int, int], batch_s: Mapping[int
     """Counts per broker and batch."""
     counts = tally.of(BROKER_RECEIVED).set_index(["run", "name", "time"])["count"].astype(float)
     return _complete(_link_part(RECEIVED_NOTIFICATIONS, counts), points, batch_s)
+
+
+def cost_cells(
+    tally: Tally, points: Mapping[int, int], batch_s: Mapping[int, Floats], costs: Mapping[int, Costs]
+) -> pd.DataFrame:
+    """What all notifications of each batch cost, for the runs that have `costs`."""
+    parts = []
+    for what, price in ((NOTIFIED, _price_of_link), (BROKER_RECEIVED, Costs.of_broker)):
+        counts = tally.of(what)[["run", "name", "time", "count"]]
+        counts = counts[counts["run"].isin(list(costs))]
+        each = [price(costs[run], name) for run, name in zip(counts["run"], counts["name"], strict=True)]
+        parts.append(counts.assign(x=counts["count"] * np.array(each, float)))
+    totals = pd.concat(parts).groupby(["run", "time"])["x"].sum()
+    return _complete(_link_part(ROUTING_COST, totals), points, batch_s)
+
+
+def _price_of_link(costs: Costs, name: str) -> float:
+    return costs.of_link(*name.split(">"))
 
 
 def _complete(cells: pd.DataFrame, points: Mapping[int, int], batch_s: Mapping[int, Floats]) -> pd.DataFrame:

@@ -188,6 +188,15 @@ RECEIVED_NOTIFICATIONS = Metric(
     detail=PER_BROKER,
     title="Received notifications",
 )
+ROUTING_COST = Metric(
+    name="cost.routing",
+    summary="what the notifications cost per second, in links and brokers, if the scenario has `costs`",
+    unit="1/s",
+    statistic=Statistic.SIZE,
+    headline=TOTAL,
+    title="Cost of routing",
+    axis="cost per second",
+)
 LINK_UTILISATION = Metric(
     name="link.utilisation",
     summary="the share of its bandwidth that a direction of a link uses, for links with a bandwidth",

@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from brokerbed.analysis.metrics.definition import Definition
+import numpy as np
+
+from brokerbed.analysis.metrics.definition import Definition, Theory, Values
 from brokerbed.metrics import (
     ADDITIONAL_NOTIFICATIONS,
     ALL_MESSAGES,
@@ -10,6 +12,7 @@ from brokerbed.metrics import (
     LINK_UTILISATION,
     NOTIFICATIONS,
     RECEIVED_NOTIFICATIONS,
+    ROUTING_COST,
     UNWANTED_NOTIFICATIONS,
 )
 
@@ -31,6 +34,22 @@ def _received_cells(facts: "Facts") -> "pd.DataFrame":
     from brokerbed.analysis.tallies import received_cells
 
     return received_cells(facts.tally, facts.points, facts.batch_s)
+
+
+def _cost(theory: Theory) -> Values:
+    """Every message costs something on each link that it crosses, and in each broker that it comes to."""
+    costs, tree, traffic = theory.scenario.costs, theory.scenario.tree, theory.traffic
+    assert costs is not None
+    of_links = np.array([0.0, *(costs.of_link(*ends) for ends in tree.links)])
+    of_brokers = np.array([costs.of_broker(name) for name in tree.names])
+    return theory.total(of_links * (traffic.up + traffic.down), of_brokers * traffic.notifications_in)
+
+
+def _cost_cells(facts: "Facts") -> "pd.DataFrame | None":
+    from brokerbed.analysis.tallies import cost_cells
+
+    costs = {run.number: run.scenario.costs for run in facts.frames.finished.runs if run.scenario.costs is not None}
+    return cost_cells(facts.tally, facts.points, facts.batch_s, costs) if costs else None
 
 
 def _unwanted_cells(facts: "Facts") -> "DataFrame | None":
@@ -89,6 +108,12 @@ DEFINITIONS = (
         RECEIVED_NOTIFICATIONS,
         detail=lambda theory: theory.per_broker(theory.traffic.notifications_in),
         measured_by=(_received_cells,),
+    ),
+    Definition(
+        ROUTING_COST,
+        headline=_cost,
+        measured_by=(_cost_cells,),
+        applies=lambda scenario: scenario.costs is not None,
     ),
     Definition(
         LINK_UTILISATION,

@@ -20,6 +20,7 @@ from pydantic import (
 
 from brokerbed.scenario import topology
 from brokerbed.scenario.classes import Classes, ClassesSection, Publications, Subscriptions
+from brokerbed.scenario.costs import CostsSection
 from brokerbed.scenario.document import shown
 from brokerbed.scenario.faults.contract import FaultKind
 from brokerbed.scenario.faults.registry import FAULTS
@@ -235,6 +236,7 @@ class Tolerance(Part):
     delay: Fraction | None = None
     delivery: Fraction | None = None
     link: Fraction | None = None
+    cost: Fraction | None = None
 
     def of(self, metric: str) -> float:
         family = metric.partition(".")[0]
@@ -276,6 +278,7 @@ class ScenarioFile(Part):
     durability: Literal["memory", "process", "disk"] = "process"
     links: tuple[Link, ...] = ()
     media: tuple[Name, ...] = ()
+    costs: CostsSection | None = None
     tolerance: Annotated[Tolerance, BeforeValidator(_one_for_all), WithJsonSchema(_TOLERANCE)] = Tolerance()
     model: Literal["best", "algorithm1"] = "best"
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from brokerbed.broker.routing.registry import ALGORITHMS
 from brokerbed.broker.routing.strategy import Algorithm
 from brokerbed.scenario.classes import CLASSES_MAX, Sources
+from brokerbed.scenario.costs import Costs
 from brokerbed.scenario.demand import Demand
 from brokerbed.scenario.document import Plain
 from brokerbed.scenario.format import Clock, Fault, Limits, Link, Service, Tolerance
@@ -79,6 +80,7 @@ class Scenario:
     durability: str
     links: tuple[Link, ...]
     media: tuple[str, ...]  # brokers that stand for a broadcast medium: what they send is not counted in totals
+    costs: Costs | None  # None: nobody asks what traffic costs
     tolerance: Tolerance
     model: str  # best or algorithm1: how delays behind peers that come and go are predicted
     parts: Mapping[str, Any]  # of the workload, beside those above: the sections that are given, by key

@@ -5,6 +5,7 @@ from pathlib import Path as FilePath
 from typing import TypeVar
 
 from brokerbed.log.record import CLIENTS
+from brokerbed.scenario import costs
 from brokerbed.scenario import format as written
 from brokerbed.scenario.checks import Path, Report, broker_exists, link_exists
 from brokerbed.scenario.classes import ALL, LEAVES, PublicationsAt, Static, SubscriptionsAt
@@ -55,8 +56,8 @@ def resolve(file: written.ScenarioFile, at: Mapping[str, Plain], folder: FilePat
         subscribers=_with_traces(file.subscribers, "subscribers", folder, count),
         requesters=file.requesters, responders=file.responders, copies=file.copies,
         faults=file.faults, payload_bytes=file.payload, peers=file.peers, limits=file.limits,
-        durability=file.durability, links=file.links, media=file.media, tolerance=file.tolerance, model=file.model,
-        parts=file.parts,
+        durability=file.durability, links=file.links, media=file.media,
+        costs=costs.resolved(file.costs, tree, count), tolerance=file.tolerance, model=file.model, parts=file.parts,
     )  # fmt: skip
     _check_profiles(scenario, count)
     _check_peers(scenario, count)

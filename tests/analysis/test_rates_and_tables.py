@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from brokerbed.analysis.faults import Life
-from brokerbed.analysis.tallies import MESSAGES, PUBLICATIONS, SUBSCRIPTIONS, Tables, link_cells, table_cells
+from brokerbed.analysis.tallies import MESSAGES, PUBLICATIONS, SUBSCRIPTIONS, Tables, cost_cells, link_cells, table_cells
 from brokerbed.analysis.transforms.moments import bin_of, compared, within
 from brokerbed.analysis.transforms.unwanted import interest_below, unwanted_cells
 from brokerbed.analysis.windows import BATCHES, Interval
 from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, WAITED
+from brokerbed.scenario.costs import Costs
 from tests.analysis.frames import LIVES, LONG_AGO_S, S, Small, cells, lives_of, plain
 
 METRICS = ("table.remote_entries", "table.local_entries", "table.advertisements")
@@ -88,6 +89,13 @@ def test_link_cells(small: Small) -> None:
     assert of_medium["rate.control", "0"] == (2, 10)
     assert of_medium["rate.total", "0"] == (4, 10)
     assert of_medium["rate.total", "1"] == (1, 10)
+    # notifications cost 2 on the link, and what b0 received in batch 0 costs 5 there; another run asks for no costs
+    costs = Costs(1.0, {frozenset(("b0", "b1")): 2.0}, 7.0, {"b0": 5.0})
+    lengths = {0: np.full(BATCHES, 10.0)}
+    assert cells(cost_cells(counts, {0: 7}, lengths, {0: costs})) == {
+        ("cost.routing", "0"): (11, 10), ("cost.routing", "1"): (2, 10),
+    }  # fmt: skip
+    assert cells(cost_cells(counts, {0: 7}, lengths, {1: costs})) == {}
 
 
 def test_unwanted_cells(small: Small) -> None:

@@ -129,6 +129,17 @@ MISTAKES = {
     "media in words": (TREE + "media: b0\n", 5, "media", "must be a list"),
     "a medium that is no broker": (TREE + "media: [b0, b9]\n", 5, "media.1", "no broker b9"),
     "a medium twice": (TREE + "media: [b0, b0]\n", 5, "media.1", "b0 was given before"),
+    "costs of one link only": (TREE + "costs: 3\n", 5, "costs", "must be a mapping like {link: 1, links: {b1-b3: 4}"),
+    "a cost below zero": (TREE + "costs: {link: -1}\n", 5, "costs.link", "greater than or equal to 0, not -1"),
+    "a cost in words": (TREE + "costs: {brokers: {b1: much}}\n", 5, "costs.brokers.b1", "number"),
+    "the cost of no broker": (TREE + "costs: {brokers: {b7: 1}}\n", 5, "costs.brokers.b7", "no broker b7"),
+    "the cost of no pair": (TREE + "costs: {links: {b1: 1}}\n", 5, "costs.links.b1", "names of two brokers, joined by a dash"),
+    "a cost between a broker and itself": (TREE + "costs: {links: {b1-b1: 1}}\n", 5, "costs.links.b1-b1", "names of two brokers"),
+    "a cost twice": (TREE + "costs:\n  links:\n    b1-b2: 1\n    b2-b1: 1\n", 8, "costs.links.b2-b1", "b1 and b2 was given before"),
+    "costs of a pair that can be read in two ways": (
+        HEAD + "topology:\n  tree: explicit\n  parents:\n    a: null\n    a-b: a\n    b-c: a\n    c: a\n"
+        "costs: {links: {a-b-c: 1}}\n", 11, "costs.links.a-b-c", "a and b-c or a-b and c; rename a broker",
+    ),
     "nowhere": (TREE + "subscriptions: {mean_active: 1, lifetime: {mean: 1s}, where: []}\n", 5, "subscriptions.where", "must be all, leaves, or a list of brokers"),
     "where in other words": (TREE + "publications: {rate: 1/s, where: root}\n", 5, "publications.where", "must be all, leaves, or a list of brokers like .*, not root"),
     "where no broker is": (TREE + "publications:\n  rate: 1/s\n  where:\n  - b1\n  - b7\n", 9, "publications.where.1", "no broker b7; brokers are b0, b1, b2"),
