@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from brokerbed.analysis.faults import Life
-from brokerbed.analysis.tallies import MESSAGES, PUBLICATIONS, SUBSCRIPTIONS, Tables, cost_cells, link_cells, table_cells
+from brokerbed.analysis.tallies import (
+    MESSAGES,
+    PUBLICATIONS,
+    SUBSCRIPTIONS,
+    Tables,
+    cost_cells,
+    link_cells,
+    table_cells,
+)
 from brokerbed.analysis.transforms.moments import bin_of, compared, within
 from brokerbed.analysis.transforms.unwanted import interest_below, unwanted_cells
 from brokerbed.analysis.windows import BATCHES, Interval
