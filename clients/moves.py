@@ -52,7 +52,7 @@ def _placed(scenario: Scenario, placement: Placement, number: int) -> Iterator[M
     for broker in there:
         yield Move(0, broker, Change(0, True, number, 0))
     period_ns = placement.redraw_ns
-    if period_ns is None:
+    if period_ns is None or placement.count == len(placement.brokers):  # every draw is the same
         return
     for time_ns in count(period_ns * (number + 1) // scenario.classes, period_ns):
         old, there = there, drawn()

@@ -60,6 +60,12 @@ def test_new_subscribers_come_before_old_ones_leave() -> None:
     assert sizes[2] > sizes[4] > 0
 
 
+def test_nobody_moves_if_there_is_a_subscriber_at_every_leaf() -> None:
+    workload = WORKLOADS["static"].replace("count: 2", "count: 4")
+    scenario = scenario_of(TEXT.format(tree=TREES["regular"], workload=workload, routing="identity", measure=9))
+    assert [move.time_ns for move in placed(scenario)] == [0] * 4 * 12
+
+
 def test_roaming_subscriptions_leave_before_they_come() -> None:
     text = TEXT.format(tree=TREES["explicit"], workload=WORKLOADS["roam"], routing="identity", measure=9)
     scenario = scenario_of(text)
