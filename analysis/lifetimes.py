@@ -9,7 +9,7 @@ analysis/models) if its service, ON and OFF times and the lifetimes permit; seve
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import isclose
+from math import isclose, isnan
 
 from brokerbed.analysis.delays import Delays
 from brokerbed.analysis.models.distribution import Known
@@ -106,6 +106,8 @@ class _Lifetimes:
         if publisher.expiry is None:
             return self._without_lifetime(publisher, subscriber, way)
         ratio = self._share_sent(publisher, subscriber, way)
+        if isnan(ratio):
+            return self._unknown(way)
         waiting = [queue for queue in way.queues if _takes_time(queue)]
         if way.links_s != 0 or publisher.arrivals is not None or any(queue.laws is None for queue in waiting):
             return self._unknown(way, UNSAMPLED)
@@ -135,8 +137,10 @@ class _Lifetimes:
                 return self._unknown(way, SHARED)
         return way
 
-    def _unknown(self, way: Way, reason: str) -> Way:
-        self._notes[reason] = None
+    def _unknown(self, way: Way, reason: str | None = None) -> Way:
+        """Without a reason there is a note already."""
+        if reason is not None:
+            self._notes[reason] = None
         queues = tuple(
             replace(queue, response_s=NAN, times=None, expired_per_s=NAN) if _takes_time(queue) else queue
             for queue in way.queues
@@ -144,7 +148,7 @@ class _Lifetimes:
         return replace(way, queues=queues, end_to_end_s=NAN, delivery_ratio=NAN)
 
     def _share_sent(self, publisher: Publisher, subscriber: Subscriber, way: Way) -> float:
-        """At QoS 0 messages for a peer that is away are dropped at once."""
+        """At QoS 0 messages for a peer that is away are dropped at once; nan if some of them wait for service."""
         if not subscriber.is_intermittent or min(publisher.qos, subscriber.qos) > 0:
             return 1.0
         session = next(queue for queue in way.queues if queue.stage == "session")
