@@ -197,9 +197,17 @@ def print_trace(steps: "Sequence[Step]") -> None:
 
 
 def print_advice(points: Iterable["Point"], allowed: Collection[str | None]) -> None:
-    """Prints on stderr what to do about headline rows that neither agree nor differ, unless they are allowed."""
+    """Prints on stderr what to do about headline rows that do not agree, unless they are allowed."""
     rows = [row for point in points for row in point.headline]
     verdicts = [row.verdict for row in rows]
+    instant = [row for row in rows if row.unit == "s" and row.predicted == 0 and row.verdict == DIFFERS]
+    if instant:
+        others = f" and {len(instant) - 1} more are" if len(instant) > 1 else " is"
+        notify(
+            f"differs: {instant[0].metric} {labels_text(instant[0].labels)}{others} predicted as 0, because nothing on"
+            " the way takes time in the model, and on running brokers everything takes some; give the publisher, the"
+            " subscriber or the brokers a service time that is long beside that"
+        )
     if INCONCLUSIVE in verdicts and INCONCLUSIVE not in allowed:
         longer = number(max(row.longer or 1.0 for row in rows))
         notify(

@@ -110,7 +110,9 @@ def test_qos_0_to_a_peer_that_is_away_has_no_prediction(from_text: FromText) -> 
     """Some messages wait for service, and others are dropped because the subscriber is away."""
     publisher = "publishers: [{id: p, broker: b0, topic: t, rate: 2/s, expiry: 5s, qos: 0}]\n"
     session = "on: {mean: 20s}, off: {mean: 20s}, session_service: {mean: 125ms}"
-    rows, prediction = predicted(from_text, f"{PAIR}{publisher}subscribers: [{{id: s, broker: b0, topic: t, {session}}}]\n")
+    rows, prediction = predicted(
+        from_text, f"{PAIR}{publisher}subscribers: [{{id: s, broker: b0, topic: t, {session}}}]\n"
+    )
     for row in (("delivery.ratio", "p", "s"), ("delay.end_to_end", "p", "s"), ("delay.stage", "session", "s")):
         assert rows[row] is None, row
     assert rows["rate.expired", "session", "s"] is None
