@@ -79,7 +79,9 @@ class Announced:
 
 
 class Announcements:
-    __slots__ = ("_broker", "_unacknowledged", "_waiting", "advertised_index", "entries", "index", "session")
+    __slots__ = (
+        "_broker", "_unacknowledged", "_waiting", "advertised_index", "entries", "index", "is_assuming", "session",
+    )  # fmt: skip
 
     def __init__(self, broker: "Broker", session: "Session", is_indexed: bool) -> None:
         """`is_indexed`: see Link."""
@@ -91,6 +93,7 @@ class Announcements:
         # Changes that were sent, by packet id, with the entries that they replace at the neighbour:
         self._unacknowledged: dict[int, tuple[Change, list[Entry]]] = {}
         self._waiting: OrderedDict[Entry, Change] = OrderedDict()  # changes to send once there is room
+        self.is_assuming = False  # the neighbour adds entries by itself, so they are not announced but assumed
 
     @property
     def open(self) -> int:
@@ -159,6 +162,15 @@ class Announcements:
         announced.unacknowledged_id = 0 if is_acknowledged else UNCERTAIN
         announced.is_asked_for = is_acknowledged
         self._hold(entry, announced)
+
+    def assume(self, entry: Entry, is_acknowledged: bool = True) -> None:
+        """The neighbour has the entry, or will have it when it gets what is under way, without an announcement."""
+        self._waiting.pop(entry, None)
+        announced = self.entries.get(entry) or self._new(entry)
+        announced.unacknowledged_id = 0 if is_acknowledged else UNCERTAIN
+        announced.is_asked_for = True
+        self._hold(entry, announced)
+        self._save(entry, announced, is_acknowledged)
 
     def is_acknowledged(self, entry: Entry) -> bool:
         """Whether the neighbour has acknowledged that it has the entry."""

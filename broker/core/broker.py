@@ -15,6 +15,7 @@ from brokerbed.broker.config import BrokerConfig
 from brokerbed.broker.core import deliver, dispatch, handle_connect, handle_publish, lifetime, notify, overlay
 from brokerbed.broker.core.advertisements import advertisements_of
 from brokerbed.broker.core.connection import Connection
+from brokerbed.broker.core.link import MOVE_TOPIC
 from brokerbed.broker.core.retained_scan import RetainedScans
 from brokerbed.broker.core.run import V5, V311, Run
 from brokerbed.broker.core.session import Session
@@ -80,6 +81,7 @@ class Broker:
         self.client_ids_assigned = 0  # how many so far
         self.nonces_made = 0  # how many so far, see link_proof.py
         self.input_free_ns: dict[str, int] = {}  # copy -> when the emulated service at the input has no more work
+        self.input_floor_ns = 0  # nothing leaves that service earlier, because it would overtake a notice
         self.entering = self.entering_bytes = 0  # messages in the emulated service at the input, and their size
         self.timers = Timers(self, at)
         self.at = self.timers.at  # sets a timer that is never cancelled
@@ -235,6 +237,8 @@ class Broker:
             return
         origin, topic = log.origins.get(message.origin), log.numbers.get(message.topic)
         if origin is None or topic is None:
+            if message.topic == MOVE_TOPIC:
+                return
             origin = log.origin(message.origin) if message.origin else -1
             topic = log.number(message.topic)
         log.records += PACK(

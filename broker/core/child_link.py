@@ -28,6 +28,7 @@ def accept_link(broker: "Broker", session: Session, packet: mqtt5.ConnectPacket,
                     broker, subscription_to_everything(session), message, Entry("#"), now_ns
                 )
     session.link.instance = property_of(packet.user_properties, INSTANCE) or ""
+    broker.overlay.link_moves.connected(session, now_ns)
 
 
 def subscription_to_everything(session: Session) -> Subscription:

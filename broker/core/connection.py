@@ -90,4 +90,6 @@ class Connection:
 
     def update_is_simple(self) -> None:
         """Recompute whether notifications can be written to the connection without further checks."""
-        self.is_simple = not self.is_blocked and not self.aliases_max and self.packet_bytes_max >= PACKET_BYTES_ANY
+        is_ordered = self.session is not None and self.session.is_ordered
+        is_plain = not self.aliases_max and self.packet_bytes_max >= PACKET_BYTES_ANY
+        self.is_simple = is_plain and not self.is_blocked and not is_ordered

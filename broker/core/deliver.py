@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import mqtt5
 
 from brokerbed.broker.core import lifetime, persist
-from brokerbed.broker.core.link import NOTIFICATION, RETAINED, UNADVERTISED
+from brokerbed.broker.core.link import NOTIFICATION, RESYNC, RETAINED, UNADVERTISED, Link
 from brokerbed.broker.core.publish_packet import encoded
 from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.errors import ProtocolError
@@ -39,6 +39,14 @@ def copy_of(broker: "Broker", topic: str) -> str:
 def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
     """Pass a delivery through the emulated service of a link, if there is one; then send or queue it."""
     link = session.link
+    if link is not None:
+        if delivery.is_notice:
+            _deliver_notice(broker, session, link, delivery, now_ns)
+            return
+        if link.skips and _is_from(delivery.message.publisher, link.skips):
+            return
+        if link.successor is not None:
+            session, link = link.successor, link.successor.link
     if link is None or (demand := broker.config.service_link) is None:
         _deliver(broker, session, delivery, now_ns)
         return
@@ -47,13 +55,30 @@ def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int)
         return
     copy, free_ns = copy_of(broker, delivery.message.topic), link.staged_free_ns
     due_ns, free_ns[copy] = lifetime.stage_end_ns(
-        free_ns.get(copy, 0), now_ns, demand(), delivery.message.expires_at_ns
+        free_ns.get(copy, link.staged_floor_ns), now_ns, demand(), delivery.message.expires_at_ns
     )
     link.staged[delivery] = None
     if delivery.qos:
         persist.save_delivery(broker, session, delivery)
     _log_queued(broker, session, delivery, now_ns)
     broker.at(due_ns, _link_service_done, (session, delivery))
+
+
+def _deliver_notice(broker: "Broker", session: Session, link: Link, delivery: Delivery, now_ns: int) -> None:
+    """A notice is served in no time, but nothing overtakes it, and it overtakes nothing."""
+    if broker.config.service_link is None:
+        _deliver(broker, session, delivery, now_ns)
+        return
+    due_ns = max(now_ns, link.staged_floor_ns, *link.staged_free_ns.values())
+    link.staged_floor_ns = due_ns
+    link.staged_free_ns.clear()
+    link.staged[delivery] = None
+    persist.save_delivery(broker, session, delivery)
+    broker.at(due_ns, _link_service_done, (session, delivery))
+
+
+def _is_from(publisher: object, neighbour: str) -> bool:
+    return isinstance(publisher, Session) and publisher.link is not None and publisher.link.peer == neighbour
 
 
 def _link_service_done(broker: "Broker", in_service: tuple[Session, Delivery], due_ns: int) -> None:
@@ -69,10 +94,10 @@ def _link_service_done(broker: "Broker", in_service: tuple[Session, Delivery], d
 def _deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
     """Send the delivery now if nothing waits before it; queue it otherwise."""
     connection = session.connection
-    if delivery.qos == 0 and connection is None:
+    if delivery.qos == 0 and connection is None and not session.is_ordered:
         drop(broker, session, delivery, Reason.OFFLINE, now_ns)
         return
-    if delivery.qos == 0 and connection is not None and session.demand is None:
+    if delivery.qos == 0 and connection is not None and session.demand is None and not session.is_ordered:
         if connection.is_blocked:
             drop(broker, session, delivery, Reason.SLOW, now_ns)
         else:
@@ -90,7 +115,9 @@ def _deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int
     if lifetime.is_over(delivery.message.expires_at_ns, now_ns):
         drop(broker, session, delivery, Reason.EXPIRED, now_ns)
         return
-    if not _has_room(broker, session, delivery, now_ns):
+    if delivery.is_notice:
+        keep_order(session)
+    elif not _has_room(broker, session, delivery, now_ns):
         drop(broker, session, delivery, Reason.QUEUE_FULL, now_ns)
         return
     delivery.queued_at_ns = now_ns
@@ -143,6 +170,22 @@ def pump(broker: "Broker", session: Session, now_ns: int) -> None:
         if session.queue[0].qos and len(session.inflight) >= connection.inflight_max:
             return
         _send(broker, session, connection, session.pop(), now_ns)
+    if session.is_ordered and connection is not None and not session.queue:
+        _end_order(session, connection)
+
+
+def keep_order(session: Session) -> None:
+    """From now on nothing overtakes what waits in the queue, until that has been sent."""
+    session.is_ordered = True
+    if session.connection is not None:
+        session.connection.update_is_simple()
+
+
+def _end_order(session: Session, connection: "Connection") -> None:
+    link = session.link
+    if link is None or link.successor is None:  # else it is not this queue that has to be sent first
+        session.is_ordered = False
+        connection.update_is_simple()
 
 
 def resume(broker: "Broker", session: Session, now_ns: int) -> None:
@@ -189,6 +232,16 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
             persist.save_delivery(broker, session, delivery)
     elif delivery.row_number:  # a delivery at QoS 0 is stored only while it waits for the emulated service
         persist.forget_delivery(broker, delivery)
+    if delivery.is_notice:
+        assert session.link is not None
+        session.link.sent[RESYNC] += not is_resent
+    else:
+        _count_sent(broker, session, delivery, is_resent, now_ns)
+    broker.write(connection, output)
+
+
+def _count_sent(broker: "Broker", session: Session, delivery: Delivery, is_resent: bool, now_ns: int) -> None:
+    message = delivery.message
     broker.counters.messages_delivered += 1
     flags = RETAIN * delivery.retain | DUPLICATE * is_resent | REPLAY * (delivery.answers is not None)
     flags |= WAITED * delivery.has_waited
@@ -198,7 +251,6 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
         flags |= ADDITIONAL * (message.is_additional and session.link.is_parent)
         flags |= UNADVERTISED_FLAG * message.is_unadvertised
     broker.log_message(now_ns, SENT, session.log_number, message, delivery.qos, 0, flags)
-    broker.write(connection, output)
 
 
 def _unadvertised(session: Session, delivery: Delivery) -> int:

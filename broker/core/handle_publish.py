@@ -14,6 +14,7 @@ from brokerbed.broker.core.deliver import copy_of, deliver, is_full
 from brokerbed.broker.core.link import (
     IDENTITY,
     MESSAGE,
+    MOVE_TOPIC,
     OVERLAY,
     RESERVED,
     RETAINED_FOR,
@@ -170,11 +171,10 @@ def accept(
     """Take responsibility for a message once, and acknowledge it."""
     session = connection.session
     assert session is not None
-    if connection.is_uplink and message.topic.startswith(OVERLAY):
-        broker.overlay.announced_by_parent(connection, message, packet_id, now_ns)
-        _answer(broker, connection, message.qos, packet_id, 0)
-        return
     qos, link = message.qos, session.link
+    if link is not None and message.topic.startswith(OVERLAY) and (connection.is_uplink or message.topic == MOVE_TOPIC):
+        _between_brokers(broker, connection, link, message, packet_id, is_duplicate, now_ns)
+        return
     if qos == 2 and _is_open(broker, connection, session, packet_id):
         return
     if link is not None and _is_copy(broker, session, link, message, packet_id, is_duplicate):
@@ -193,6 +193,28 @@ def accept(
         _answer(broker, connection, qos, packet_id, code or _no_subscribers_code(broker, message))
     if code == 0:
         enter(broker, message, now_ns)
+
+
+def _between_brokers(
+    broker: "Broker",
+    connection: "Connection",
+    link: Link,
+    message: Message,
+    packet_id: int,
+    is_duplicate: bool,
+    now_ns: int,
+) -> None:
+    """Handle a message of a neighbour that is for this broker itself."""
+    session = connection.session
+    assert session is not None
+    if message.topic != MOVE_TOPIC:
+        broker.overlay.announced_by_parent(connection, message, packet_id, now_ns)
+        _answer(broker, connection, message.qos, packet_id, 0)
+        return
+    is_copy = _is_copy(broker, session, link, message, packet_id, is_duplicate)
+    _answer(broker, connection, message.qos, packet_id, 0)
+    if not is_copy:
+        broker.overlay.link_moves.entered(message, now_ns)
 
 
 def _is_open(broker: "Broker", connection: "Connection", session: Session, packet_id: int) -> bool:
@@ -282,7 +304,7 @@ def enter(broker: "Broker", message: Message, now_ns: int) -> None:
         return
     copy, free_ns = copy_of(broker, message.topic), broker.input_free_ns
     due_ns, free_ns[copy] = lifetime.stage_end_ns(
-        free_ns.get(copy, 0), now_ns, broker.config.service_in(), message.expires_at_ns
+        free_ns.get(copy, broker.input_floor_ns), now_ns, broker.config.service_in(), message.expires_at_ns
     )
     broker.entering += 1
     broker.entering_bytes += message.size

@@ -14,6 +14,7 @@ from brokerbed.broker.values import Entry
 
 if TYPE_CHECKING:
     from brokerbed.broker.core.announcements import Announcements
+    from brokerbed.broker.core.session import Session
 
 LINK_ID = "$link/"  # client ids of links begin with this, and no other client may use such an id
 NAME_BYTES_MAX = 64  # length of a broker's name
@@ -27,6 +28,7 @@ RETAINED_FOR = "overlay-retained"  # marks a retained message that answers a new
 OVERLAY = "$overlay/"  # topics of messages from a parent that are for the child broker itself
 PATH_TOPIC = OVERLAY + "path"  # for messages with the parent's name and its ancestors
 ENTRY_TOPIC = OVERLAY + "entry"  # for messages with an entry that the parent announces or withdraws
+MOVE_TOPIC = OVERLAY + "move"  # for notices about a link that moves, see link_moves.py; both ends of a link send them
 NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE = "notification", "subscribe", "unsubscribe"  # kinds of messages on links
 ADVERTISE, UNADVERTISE, UNADVERTISED = "advertise", "unadvertise", "unadvertised"
 REFRESH, RESYNC, RETAINED = "refresh", "resync", "retained"
@@ -39,9 +41,10 @@ _TAG_START = b"\x26" + len(MESSAGE).to_bytes(2, "big") + MESSAGE.encode()  # ide
 
 class Link:
     __slots__ = (
-        "advertised", "advertised_index", "announced", "entries", "entry_index", "entry_rows", "instance",
-        "is_foreign", "is_parent", "last_received_id", "peer", "received", "recent_messages", "sent", "staged",
-        "staged_free_ns",
+        "address", "advertised", "advertised_index", "announced", "came_from", "entries", "entry_index", "entry_rows",
+        "hands_over", "has_moved", "instance", "is_foreign", "is_parent", "is_silent", "is_successor",
+        "last_received_id", "moves_to", "peer", "received", "recent_messages", "sent", "skips", "staged",
+        "staged_floor_ns", "staged_free_ns", "successor",
     )  # fmt: skip
 
     announced: "Announcements"  # the entries announced to the neighbour; set by Overlay.open_link
@@ -51,6 +54,7 @@ class Link:
         self.peer = peer
         self.is_parent = is_parent
         self.is_foreign = False  # the other end is not a brokerbed broker
+        self.address = ""  # where the neighbour listens, HOST:PORT, if it has said so
         self.instance = ""  # identifies the peer's process, see link_proof.instance
         self.entries: dict[Entry, int] = {}  # entry from the neighbour -> when it was last announced; oldest first
         self.advertised: dict[Entry, int] = {}  # likewise: its advertisements, and its answers to ours
@@ -58,11 +62,21 @@ class Link:
         self.advertised_index = FilterIndex() if is_indexed else None  # the filters that the neighbour advertises
         self.staged: dict[Any, None] = {}  # deliveries in the emulated service at the link's output, before its queue
         self.staged_free_ns: dict[str, int] = {}  # copy -> when the emulated service at the link has no more work
+        self.staged_floor_ns = 0  # nothing leaves that service earlier, because it would overtake a notice
         self.sent = dict.fromkeys(KINDS, 0)  # messages sent, by kind
         self.received = dict.fromkeys((NOTIFICATION, RETAINED), 0)  # messages from a foreign peer, which counts none
         self.entry_rows: dict[Entry, int] = {}  # entry from the neighbour -> number of its row in the store
         self.last_received_id = 0  # the newest packet id that the peer has used towards us; 0: none so far
         self.recent_messages: dict[tuple[str, int], None] = {}  # identities of the last messages from a foreign peer
+        # While a link moves, see link_moves.py:
+        self.is_silent = False  # nothing is announced over the link any more, because it is about to end
+        self.successor: Session | None = None  # of the link to a parent: what is for that parent waits here
+        self.is_successor = False  # it is the link to the next parent
+        self.has_moved = False  # it is a link to a parent that took the place of another one
+        self.moves_to = ""  # of a child: its next parent, from the beginning of the move to its end
+        self.came_from = ""  # of a child that has not connected here yet: its parent so far
+        self.skips = ""  # a neighbour that still sends to the child itself, so that nothing from there is passed on
+        self.hands_over = ""  # the child that the neighbour is about to move to this broker
 
     def table(self, entry: Entry) -> dict[Entry, int]:
         """The table to which an entry from the neighbour belongs."""

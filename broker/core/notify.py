@@ -178,7 +178,8 @@ def _pass_on(broker: "Broker", sender: Session, receivers: Receivers, run: Run, 
         ):
             others = others or []
             others.append(session)
-            if not session.has_service and (connection is None or connection.is_blocked):
+            is_queued = session.has_service or session.is_ordered
+            if not is_queued and (connection is None or connection.is_blocked):
                 _drop(broker, session, run, Reason.OFFLINE if connection is None else Reason.SLOW, now_ns)
                 continue
             for message in run.messages(sender):
@@ -212,4 +213,6 @@ def _drop(broker: "Broker", session: Session, run: Run, reason: Reason, now_ns: 
 
 def _needs_single_delivery(connection: "Connection", size: int) -> bool:
     """Whether the messages of a run cannot be written to a connection as one piece of bytes."""
-    return connection.is_blocked or bool(connection.aliases_max) or size + TAG_BYTES_MAX > connection.packet_bytes_max
+    if connection.is_blocked or connection.aliases_max or size + TAG_BYTES_MAX > connection.packet_bytes_max:
+        return True
+    return connection.session is not None and connection.session.is_ordered

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from brokerbed.broker.core import child_link, deliver, handle_connect, handle_subscribe, persist
+from brokerbed.broker.core import child_link, deliver, handle_connect, handle_subscribe, link_moves, persist
 from brokerbed.broker.core.advertisements import Advertisements, advertisements_of
 from brokerbed.broker.core.announcements import Announcements, Change, kind_of, read_from_parent
 from brokerbed.broker.core.introduction import PING_S, SESSION_S, WINDOW, Introduction
@@ -62,6 +62,10 @@ class Overlay:
         self.path: tuple[str, ...] = ()  # our ancestors, parent first
         self.loop_problem: str | None = None  # set if the brokers form a loop and therefore no tree
         self.introduction = Introduction(broker)
+        self.link_moves = link_moves.LinkMoves(broker)
+        self.moved_to: Link | None = (
+            None  # the link to the parent, if that is not the one of the configuration any more
+        )
 
     # -- entries and links ------------------------------------------------------------------------------------
 
@@ -101,7 +105,10 @@ class Overlay:
         the entry have already got the retained messages that this broker has.
         """
         announced = link.announced
-        if announced.session.connection is None:
+        if announced.is_assuming and is_added:
+            announced.assume(entry)
+            return
+        if announced.session.connection is None or link.is_silent:
             return
         requests_retained = link.is_parent and is_added and announced.asks_for_retained(entry)
         if requests_retained and cause is not None:
@@ -110,12 +117,17 @@ class Overlay:
 
     def open_link(self, session: Session, peer: str, is_parent: bool) -> Link:
         """The session becomes one end of a link."""
-        is_indexed = self.algorithm.covers or self.algorithm.advertises
-        link = session.link = Link(peer, is_parent, is_indexed)
-        link.announced = Announcements(self._broker, session, is_indexed)
+        link = session.link = self.new_link(session, peer, is_parent)
         self.strategy.joined(link)
         if self._sends_everything(link):
             self._broker.subscriptions.add(child_link.subscription_to_everything(session))
+        return link
+
+    def new_link(self, session: Session, peer: str, is_parent: bool) -> Link:
+        """A link of which the routing strategy does not know yet."""
+        is_indexed = self.algorithm.covers or self.algorithm.advertises
+        link = Link(peer, is_parent, is_indexed)
+        link.announced = Announcements(self._broker, session, is_indexed)
         return link
 
     def close_link(self, session: Session, now_ns: int) -> None:
@@ -156,6 +168,14 @@ class Overlay:
     def restore_parent(self, session: Session) -> None:
         self.parent = session
         self._is_first = False
+        if session.link is not None and session.link.has_moved:
+            self.moved_to = session.link
+
+    def successor_restored(self, session: Session) -> None:
+        """The link to the next parent has been restored, after the link to the parent."""
+        assert self.parent is not None
+        assert self.parent.link is not None
+        self.parent.link.successor = session
 
     def restore_announced(self, session: Session | None, entry: Entry, number: int, is_acknowledged: bool) -> None:
         """`session` is that of the link. It is None in old stores, which had announcements to the parent only."""
@@ -237,6 +257,9 @@ class Overlay:
             return
         self._is_first = False
         name = None if self._broker.config.parent_is_foreign else property_of(accepted.user_properties, NAME)
+        if self.moved_to is not None and self.moved_to.peer != name:
+            self._broker.end(connection)  # it was dialled before this broker moved
+            return
         self.expect_parent(name or connection.peer)
         parent = self.parent
         assert parent is not None
@@ -255,6 +278,7 @@ class Overlay:
                 self.retained.foreign_parent_asked(connection, Entry("#"))
         parent.connection = connection
         connection.session = parent
+        connection.update_is_simple()
         connection.inflight_max = min(WINDOW, accepted.receive_max)
         connection.receive_max = WINDOW
         if accepted.max_packet_size is not None:
@@ -319,7 +343,7 @@ class Overlay:
     def resynchronise(self, session: Session, now_ns: int) -> None:
         """A link is up: announce the difference between the entries that the neighbour has and those it should have."""
         link = session.link
-        if link is None:  # it is the session of a client
+        if link is None or link.is_silent:  # it is the session of a client, or of a link that is about to end
             return
         wanted = dict.fromkeys(self.strategy.wanted(link))
         for entry in wanted:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokerbed.broker.core import advertisements, deliver, handle_connect, handle_publish, persist
 from brokerbed.broker.core.access import may_publish, may_subscribe
-from brokerbed.broker.core.link import PACKET_IDS
+from brokerbed.broker.core.link import MOVE_TOPIC, PACKET_IDS
 from brokerbed.broker.core.rows import EXPIRES_AT, RELEASED, Row
 from brokerbed.broker.core.run import Batch
 from brokerbed.broker.core.session import Delivery, RunRow, SentRun, Session
@@ -52,12 +52,15 @@ class _Restoring:
         name = client_id
         if link is not None:
             opened = broker.overlay.open_link(session, link[0], link[1])
-            opened.is_foreign, session.next_id = link[2:]
+            opened.is_foreign, session.next_id, *move = link[2:]  # `move` is missing before version 6 of the store
+            if move:
+                broker.overlay.link_moves.restore(session, opened, move)
             name = f"{broker.config.name}>{link[0]}"
         if broker.log is not None:
             session.log_number = broker.log.number(name)
         if session.link is not None and session.link.is_parent:
-            broker.overlay.restore_parent(session)
+            if not session.link.is_successor:
+                broker.overlay.restore_parent(session)
         else:
             sessions = broker.sessions if link is None else broker.links
             sessions[client_id] = session
@@ -151,6 +154,7 @@ class _Restoring:
         if packet_id:
             session.inflight[packet_id] = _delivery(number, row, message)
             return
+        session.is_ordered = session.is_ordered or topic == MOVE_TOPIC
         session.queue_bytes += size
         expires_at_ns = message.expires_at_ns if message is not None else stored[EXPIRES_AT]
         if expires_at_ns is None:
@@ -307,4 +311,7 @@ def restore(broker: "Broker", rows: Iterable[tuple[int, Row]], now_ns: int) -> N
         deliver.drop(broker, session, delivery, Reason.NOT_AUTHORIZED, now_ns)
     for message in restoring.entering_messages:
         persist.forget_entering(broker, message)
-        handle_publish.enter(broker, message, now_ns)
+        if message.topic == MOVE_TOPIC:
+            broker.overlay.link_moves.entered(message, now_ns)
+        else:
+            handle_publish.enter(broker, message, now_ns)

@@ -16,7 +16,10 @@ SENT, RELEASED = 1, 2  # states of messages in the row of a sent run
 def session_row(session: Session) -> Row:
     link = session.link
     first_id = (session.next_id + session.ids_reserved) % PACKET_IDS + 1  # the first packet id after a restart
-    about_link = (link.peer, link.is_parent, link.is_foreign, first_id) if link is not None else None
+    about_link = None
+    if link is not None:
+        move = link.is_silent, link.is_successor, link.has_moved, link.moves_to, link.came_from, link.hands_over
+        about_link = link.peer, link.is_parent, link.is_foreign, first_id, *move, link.skips, link.address
     return session.client_id, session.expiry_s, session.expires_at_ns, about_link, session.user
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from brokerbed.broker.core.link import PACKET_IDS
+from brokerbed.broker.core.link import MOVE_TOPIC, PACKET_IDS
 from brokerbed.broker.core.run import Batch
 from brokerbed.broker.values import Entry, Message
 
@@ -58,6 +58,11 @@ class Delivery:
         self.row_number = 0  # of the delivery's row in the store; 0: it has none
         self.session_row = 0  # number of its session's row in the store
         self.is_released = False  # at QoS 2: PUBREC was received and PUBREL was sent
+
+    @property
+    def is_notice(self) -> bool:
+        """Whether it is no notification, but a notice that brokers exchange while a link moves."""
+        return self.message.topic == MOVE_TOPIC
 
 
 class RunRow:
@@ -108,9 +113,9 @@ class SentRun:
 class Session:
     __slots__ = (
         "access", "client_id", "connection", "demand", "expires_at_ns", "expiry_s", "expiry_timer", "has_service",
-        "ids_reserved", "inflight", "link", "log_number", "next_id", "parked", "publisher", "queue", "queue_bytes",
-        "received", "received_rows", "row_number", "service_due_ns", "service_left_ns", "subscriptions", "user", "will",
-        "will_timer",
+        "ids_reserved", "inflight", "is_ordered", "link", "log_number", "next_id", "parked", "publisher", "queue",
+        "queue_bytes", "received", "received_rows", "row_number", "service_due_ns", "service_left_ns", "subscriptions",
+        "user", "will", "will_timer",
     )  # fmt: skip
 
     def __init__(self, client_id: str, demand: "Demand | None", is_staged: bool = False) -> None:
@@ -141,6 +146,7 @@ class Session:
         self.publisher: Publisher | None = None  # set once a client has advertised something
         self.user: str | None = None  # the owner of the session, if the broker distinguishes users
         self.access: Access | None = None  # the access rules for the client; None: it may do everything
+        self.is_ordered = False  # at QoS 0, too, nothing overtakes what waits in the queue: a link is moving
 
     def take_id(self) -> int:
         """Take a packet id that is not in use. The send windows keep the number in use far below PACKET_IDS."""
@@ -189,11 +195,11 @@ class Session:
     def pop_unsent(self) -> Delivery | None:
         """Remove and return the oldest delivery that was never sent; None if there is none.
 
-        A delivery that was sent stays, because the client may still use its packet id.
+        A delivery that was sent stays, because the client may still use its packet id. So do notices between brokers.
         """
         for index in range(len(self.queue)):
             delivery = self.queue[index]
-            if not delivery.packet_id:
+            if not delivery.packet_id and not delivery.is_notice:
                 del self.queue[index]
                 self.queue_bytes -= delivery.message.size
                 return delivery

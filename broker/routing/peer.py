@@ -37,4 +37,5 @@ ALGORITHM = Algorithm(
     Peer,
     climbs=False,
     speaks_downward=True,
+    lets_links_move=True,
 )

@@ -149,6 +149,7 @@ class Algorithm:
     speaks_downward: bool = False  # brokers announce to their children, too
     covers: bool = False  # an announced filter takes the place of those that it strictly covers
     merges: bool = False  # `prefix/+` may be announced in the place of filters, though nobody asked for it
+    lets_links_move: bool = False  # a broker may get another parent while messages flow
     advertising: Advertising = Advertising.NONE
     parameters: tuple[Parameter, ...] = ()
 

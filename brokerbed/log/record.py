@@ -75,6 +75,7 @@ class Kind(IntEnum):
     LINK_UNADVERTISE = 29
     NOT_ADVERTISED = 30  # a hint, once per session: `subject` has not advertised what it publishes to `topic`
     LINK_BYTES = 31  # `size` bytes crossed the direction `subject` of a link around this time
+    LINK_MOVED = 33  # the broker has another parent from now on: `subject` is the new link, `topic` its parent so far
     EXPIRES = 32  # the testbed's publisher `subject` has given the message a lifetime, which ends at this time
 
 

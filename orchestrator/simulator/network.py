@@ -6,7 +6,7 @@ way is lost).
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from brokerbed.orchestrator.simulator.link_schedule import Quality
 from brokerbed.orchestrator.simulator.loop import Loop
 from brokerbed.orchestrator.simulator.wire import Direct, Wire
 
+LinkQualities = Callable[[str, str], tuple[Quality, Quality]]  # takes child and parent; the qualities up and down
 LogWriter = Callable[[str, int, Log], None]  # takes the name of the logger, its life, and the log
 
 
@@ -83,7 +84,7 @@ class Host:
         if self.store is not None:
             restore(self.broker, self.store.load(), self.loop.now_ns)
         self.broker.started(self.loop.now_ns)
-        if self.parent is not None:
+        if self.parent is not None and self.broker.overlay.moved_to is None:
             self.broker.overlay.expect_parent(self.parent)
         self.flush()
         for up in self.ups:
@@ -249,16 +250,17 @@ class Socket:
 
 
 class Uplink:
-    """Keeps a child linked to its parent, with the backoff of a real link."""
+    """Keeps a child linked to its parent, with the backoff of a real link. The child may get another parent."""
 
-    def __init__(self, child: Host, parent: Host, up: Quality, down: Quality) -> None:
+    def __init__(self, child: Host, parent: Host, hosts: Mapping[str, Host], qualities: LinkQualities) -> None:
         self.child = child
         self.parent = parent
-        self._qualities = up, down
+        self._hosts = hosts
+        self._qualities = qualities
         self._ends: tuple[Socket, Socket] | None = None
         self._crossed_before = [0, 0]  # bytes up and down, on the connections before this one
         self._backoff_ns = BACKOFF_NS_MIN
-        self._held: set[str] = set()  # directions: up, down
+        self._held: dict[str, set[str]] = {}  # by parent, the directions that are cut: up, down
         self._dials = 0  # numbers the attempts, so that only the last one is made
         child.ups.append(self._begin)
 
@@ -270,13 +272,16 @@ class Uplink:
     def _dial(self, number: int) -> None:
         if number != self._dials or not self.child.is_up:
             return
-        if not self.parent.is_up or self._held or self.child.is_paused or self.parent.is_paused:
+        moved_to = self.child.broker.overlay.moved_to
+        self.parent = self.parent if moved_to is None else self._hosts[moved_to.peer]
+        if not self.parent.is_up or self._cut_ways or self.child.is_paused or self.parent.is_paused:
             self._later()
             return
         below = Socket(self.child, self.parent.name, partial(self._gone, number))
         above = Socket(self.parent)
-        below.out = Wire(self.child.loop, above, self._qualities[0])
-        above.out = Wire(self.child.loop, below, self._qualities[1])
+        up, down = self._qualities(self.child.name, self.parent.name)
+        below.out = Wire(self.child.loop, above, up)
+        above.out = Wire(self.child.loop, below, down)
         self._crossed_before = [self.crossed_bytes("up"), self.crossed_bytes("down")]
         self._ends = below, above
         self.child.broker.overlay.dialled(below.connection)
@@ -287,7 +292,11 @@ class Uplink:
         if number != self._dials:
             return
         self._backoff_ns = BACKOFF_NS_MIN
-        self._later()
+        moved_to = self.child.broker.overlay.moved_to
+        if moved_to is not None and moved_to.peer != self.parent.name:
+            self._begin()
+        else:
+            self._later()
 
     def _later(self) -> None:
         loop = self.child.loop
@@ -303,7 +312,7 @@ class Uplink:
     def is_held(self, way: str) -> bool:
         """Whether nothing passes in this direction: on the wire if there is one, or because none can be made."""
         if self._ends is None or not self.is_connected:
-            return way in self._held
+            return way in self._cut_ways
         return self._ends[0 if way == "up" else 1].out.is_held
 
     @property
@@ -318,20 +327,25 @@ class Uplink:
             for end in self._ends:
                 end.out.close()
 
+    @property
+    def _cut_ways(self) -> set[str]:
+        return self._held.setdefault(self.parent.name, set())
+
     def cut(self, *ways: str) -> None:
-        """Cuts these directions; what is sent there is held."""
-        self._held.update(ways)
+        """Cuts these directions of the link to the present parent; what is sent there is held."""
+        self._cut_ways.update(ways)
         self._hold()
 
-    def repair(self, *ways: str) -> None:
-        self._held.difference_update(ways)
+    def repair(self, *ways: str, parent: str | None = None) -> None:
+        """Repairs these directions of the link to a parent, the present one if none is given."""
+        self._held.setdefault(parent or self.parent.name, set()).difference_update(ways)
         self._hold()
 
     def _hold(self) -> None:
         if self._ends is None:
             return
         for way, end in zip(("up", "down"), self._ends, strict=True):
-            if way in self._held:
+            if way in self._cut_ways:
                 end.out.hold()
             elif end.out.is_held:
                 end.out.release()

@@ -41,7 +41,11 @@ class Simulation:
         self._is_stopped = False
         self.client_log = Log() if write_log is not None else None
         self.hosts = {name: self._host(name) for name in scenario.tree.names}
-        self.links = {child: self._link(child, parent) for child, parent in scenario.tree.links}
+        self._known_qualities: dict[tuple[str, str], tuple[Quality, Quality]] = {}  # whose random numbers go on
+        self.links = {
+            child: Uplink(self.hosts[child], self.hosts[parent], self.hosts, self._qualities)
+            for child, parent in scenario.tree.links
+        }
         self._clients: dict[str, list[Client]] = {name: [] for name in self.hosts}
         self.crowd = Crowd(scenario, self.loop, self.client_log, self._client, self._peer)
         self.faults = Faults(self, self.crowd.peers)
@@ -87,15 +91,21 @@ class Simulation:
     def _peer(self, broker: str, client_id: str) -> Client:
         return self._client(broker, client_id, False)
 
-    def _link(self, child: str, parent: str) -> Uplink:
+    def _qualities(self, child: str, parent: str) -> tuple[Quality, Quality]:
+        """Of the two directions of a link between these brokers."""
+        if (child, parent) not in self._known_qualities:
+            self._known_qualities[child, parent] = self._drawn_qualities(child, parent)
+        return self._known_qualities[child, parent]
+
+    def _drawn_qualities(self, child: str, parent: str) -> tuple[Quality, Quality]:
         named = [link for link in self.scenario.links if set(link.between) == {child, parent}]
-        up = down = NO_DELAY
-        if named:
-            up, down = (
-                Quality(demand_of(self.scenario, named[0].delay, "delay", *ends), named[0].bandwidth)
-                for ends in ((child, parent), (parent, child))
-            )
-        return Uplink(self.hosts[child], self.hosts[parent], up, down)
+        if not named:
+            return NO_DELAY, NO_DELAY
+        up, down = (
+            Quality(demand_of(self.scenario, named[0].delay, "delay", *ends), named[0].bandwidth)
+            for ends in ((child, parent), (parent, child))
+        )
+        return up, down
 
     # -- the phases -------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The fault campaign: `python -m tests.virtual.campaign`. Exit code 1 if a schedule failed.
 
-A failing schedule is shrunk and written out as a test file. With `--lifetimes` messages expire, and the scenario of a
-failing schedule is printed.
+A failing schedule is shrunk and written out as a test file. With `--moves` links move, under peer routing. With
+`--lifetimes` messages expire, and the scenario of a failing schedule is printed.
 """
 
 import argparse
@@ -13,7 +13,8 @@ from itertools import repeat
 from pathlib import Path
 
 from tests.virtual import lifetimes
-from tests.virtual.schedules import BUGS, as_test, draw, problems, shrink
+from tests.virtual.schedules import BUGS, Schedule, draw, draw_moving, problems
+from tests.virtual.shrinking import as_test, shrink
 
 PROGRESS_SCHEDULES = 100
 CHUNK = 10
@@ -21,6 +22,10 @@ CHUNK = 10
 
 def first_problem(seed: int, bug: str | None) -> str | None:
     return next(iter(problems(draw(seed), bug)), None)
+
+
+def first_problem_of_moves(seed: int, bug: str | None) -> str | None:
+    return next(iter(problems(draw_moving(seed), bug)), None)
 
 
 def first_problem_of_lifetimes(seed: int) -> str | None:
@@ -34,6 +39,7 @@ def main() -> int:
     parser.add_argument("--bug", choices=BUGS, help="plant this bug; the campaign must find it")
     parser.add_argument("--lifetimes", action="store_true", help="schedules with messages that expire")
     parser.add_argument("--out", type=Path, default=Path(), help="where the test file of a failure is written")
+    parser.add_argument("--moves", action="store_true", help="schedules under peer routing in which links move")
     chosen = parser.parse_args()
     begun = time.monotonic()
     seeds = range(chosen.first, chosen.first + chosen.schedules)
@@ -41,7 +47,9 @@ def main() -> int:
         found = (
             pool.map(first_problem_of_lifetimes, seeds)
             if chosen.lifetimes
-            else pool.map(first_problem, seeds, repeat(chosen.bug), chunksize=CHUNK)
+            else pool.map(
+                first_problem_of_moves if chosen.moves else first_problem, seeds, repeat(chosen.bug), chunksize=CHUNK
+            )
         )
         for done, (seed, problem) in enumerate(zip(seeds, found, strict=True), 1):
             if problem is not None:
@@ -49,15 +57,16 @@ def main() -> int:
                 if chosen.lifetimes:
                     print(f"schedule {seed}: {problem}\n{lifetimes.scenario_text(seed)}", flush=True)
                     return 1
-                return report(seed, chosen.bug, problem, chosen.out)
+                failed = (draw_moving if chosen.moves else draw)(seed)
+                return report(seed, failed, chosen.bug, problem, chosen.out)
             if done % PROGRESS_SCHEDULES == 0:
                 print(f"{done} schedules, {time.monotonic() - begun:.0f} s, all well", flush=True)
     return 0
 
 
-def report(seed: int, bug: str | None, problem: str, out: Path) -> int:
+def report(seed: int, failed: Schedule, bug: str | None, problem: str, out: Path) -> int:
     print(f"schedule {seed}: {problem}; shrinking it", flush=True)
-    smallest = shrink(draw(seed), partial(_fails, bug=bug))
+    smallest = shrink(failed, partial(_fails, bug=bug))
     file = out / f"test_schedule_{seed}.py"
     file.write_text(as_test(smallest, bug), encoding="utf-8")
     print(f"{len(smallest.parents)} brokers, {len(smallest.faults)} faults, {len(smallest.publications)} publications, "

@@ -44,6 +44,8 @@ class Schedule:
     commit_ms: int = 2  # how long storing takes
     delay_ms: int = 0  # of every link
     advertisements: tuple[tuple[int, int, str], ...] = ()  # when, broker, filter: the publisher there (un)advertises
+    moves: tuple[tuple[int, int, int], ...] = ()  # when, child, which of its parent's other neighbours gets it
+    service_us: int = 0  # mean of the emulated service at inputs and links
 
     @staticmethod
     def read(text: str) -> "Schedule":
@@ -98,6 +100,16 @@ def draw(seed: int) -> Schedule:
     )  # fmt: skip
 
 
+def draw_moving(seed: int) -> Schedule:
+    """A schedule in which links move, too."""
+    schedule, random = draw(seed), Random(f"moves/{seed}")
+    moves = sorted(
+        (random.randrange(ACTIVE_MS), random.randrange(1, len(schedule.parents)), random.randrange(4))
+        for _ in range(random.randint(1, 12))
+    )
+    return replace(schedule, routing="peer", advertisements=(), moves=tuple(moves))
+
+
 class _Noting(Client):
     """Notes what it received, and what of its own was acknowledged."""
 
@@ -117,8 +129,10 @@ class Trial:
         self.loop = Loop()
         self.hosts = [self._host(number, acknowledges_first) for number in range(len(schedule.parents))]
         quality = NO_DELAY if schedule.delay_ms == 0 else Quality(lambda: schedule.delay_ms * MS)
+        self.moves_begun = 0
+        by_name = {host.name: host for host in self.hosts}
         self.links = {
-            child: Uplink(self.hosts[child], self.hosts[parent], quality, quality)
+            child: Uplink(self.hosts[child], self.hosts[parent], by_name, lambda *_: (quality, quality))
             for child, parent in enumerate(schedule.parents)
             if parent >= 0
         }
@@ -134,11 +148,17 @@ class Trial:
     def _host(self, number: int, acknowledges_first: bool) -> Host:
         schedule = self.schedule
         parent = schedule.parents[number]
+        random = Random(f"service/{number}")
+
+        def demand() -> int:
+            return round(random.expovariate(1 / (schedule.service_us * 1000)))
+
+        service = demand if schedule.service_us else None
 
         def config(life: int) -> BrokerConfig:
             return BrokerConfig(
                 name=f"b{number}", incarnation=str(life), id_token=f"{number}/{life}", routing=schedule.routing,
-                keep_alive_max_s=0,
+                keep_alive_max_s=0, service_in=service, service_link=service,
             )  # fmt: skip
 
         host = Host(
@@ -160,18 +180,19 @@ class Trial:
         begin_ns = 30 * NS_PER_S  # everybody is subscribed everywhere by then
         if not self._calm(begin_ns):
             return ["it does not come to rest at the beginning"]
-        for when, broker, topic_filter in self.schedule.toggles:
-            self.loop.at(begin_ns + when * MS, self._toggle, (broker, topic_filter))
-        for when, broker, topic_filter in self.schedule.advertisements:
-            self.loop.at(begin_ns + when * MS, self._advertise, (broker, topic_filter))
-        for when, broker, topic, qos in self.schedule.publications:
-            self.loop.at(begin_ns + when * MS, self._publish, (broker, topic, qos))
-        for when, what, which, lasts in self.schedule.faults:
-            self.loop.at(begin_ns + when * MS, self._strike, (what, which, lasts))
+        for events, action in (
+            (self.schedule.toggles, self._toggle),
+            (self.schedule.advertisements, self._advertise),
+            (self.schedule.moves, self._move),
+            (self.schedule.publications, self._publish),
+            (self.schedule.faults, self._strike),
+        ):
+            for when, *what in events:
+                self.loop.at(begin_ns + when * MS, action, tuple(what))
         lasts_ms = max([ACTIVE_MS, *(when + lasts for when, _, _, lasts in self.schedule.faults)])
         if not self._calm(begin_ns + lasts_ms * MS + CALM_NS):
             return ["it does not come to rest"]
-        return [*self._wrong_deliveries(), *self._wrong_tables()]
+        return [*self._wrong_deliveries(), *self._wrong_tree(), *self._wrong_tables()]
 
     def _calm(self, until_ns: int) -> bool:
         return self.loop.run(until_ns, EVENTS_MAX)
@@ -188,6 +209,19 @@ class Trial:
         broker, topic, qos = what
         number = self._numbers[what] = self._numbers.get(what, 0) + 1
         self.publishers[broker].publish(topic, f"{broker} {topic} {qos} {number}".encode(), qos)
+
+    def _move(self, what: tuple[int, int]) -> None:
+        """Have the parent of a broker move it to another neighbour, if everything needed for that is up."""
+        child, which = what
+        old = self.links[child].parent
+        if old.is_stopped:
+            return
+        neighbours = [link.peer for link in _links_of(old) if link.peer != self.hosts[child].name]
+        if neighbours:
+            new = neighbours[which % len(neighbours)]
+            problem = old.broker.overlay.link_moves.begin(self.hosts[child].name, new, self.loop.now_ns)
+            self.moves_begun += problem is None
+            old.flush()
 
     def _strike(self, fault: tuple[str, int, int]) -> None:
         what, which, lasts_ms = fault
@@ -212,7 +246,8 @@ class Trial:
             return None
         ways = {"cut": ("up", "down"), "cut-up": ("up",), "cut-down": ("down",)}[what]
         link.cut(*ways)
-        return lambda: link.repair(*ways)
+        parent = link.parent.name
+        return lambda: link.repair(*ways, parent=parent)
 
     def _crash(self, host: Host) -> Callable[[], None] | None:
         if not host.is_up:
@@ -224,8 +259,9 @@ class Trial:
 
     def _wrong_deliveries(self) -> Iterator[str]:
         acked = [payload for publisher in self.publishers.values() for payload in publisher.acked]
-        if len(acked) < len(self.schedule.publications):
-            yield f"only {len(acked)} of {len(self.schedule.publications)} publications were acknowledged"
+        due = sum(qos > 0 for *_, qos in self.schedule.publications)
+        if len(acked) < due:
+            yield f"only {len(acked)} of {due} publications were acknowledged"
         for client, (_, topic_filter, _) in zip(self.subscribers, self.schedule.subscribers, strict=True):
             firsts = list(dict.fromkeys(payload for payload, _ in client.got))
             for payload in acked:
@@ -241,9 +277,32 @@ class Trial:
                     yield f"{client.client_id} got {payload.decode()} out of order"
                 last[source] = int(number)
 
+    def _parents(self) -> dict[str, str | None]:
+        """The parents in the end."""
+        return {
+            host.name: None if (above := host.broker.overlay.parent) is None or above.link is None else above.link.peer
+            for host in self.hosts
+        }
+
+    def _wrong_tree(self) -> Iterator[str]:
+        """Children and parents know one another, no move is unfinished, and every broker is below the root."""
+        parents = self._parents()
+        for host in self.hosts:
+            children = [link.peer for link in _links_of(host) if not link.is_parent]
+            expected = [name for name, parent in parents.items() if parent == host.name]
+            if sorted(children) != sorted(expected):
+                yield f"{host.name} has the children {children}, not {expected}"
+            if host.broker.overlay.link_moves.is_busy:
+                yield f"{host.name} is moving a link in the end"
+            above, steps = host.name, 0
+            while (parent := parents[above]) is not None and steps <= len(parents):
+                above, steps = parent, steps + 1
+            if steps > len(parents):
+                yield f"{host.name} is in a circle"
+
     def _wrong_tables(self) -> Iterator[str]:
         schedule = self.schedule
-        parents = {f"b{child}": f"b{parent}" if parent >= 0 else None for child, parent in enumerate(schedule.parents)}
+        parents = self._parents()
         interest = {f"b{broker}": list(client.filters) for broker, client in self.togglers.items()}
         for broker, topic_filter, _ in schedule.subscribers:
             interest[f"b{broker}"].append(topic_filter)
@@ -264,6 +323,10 @@ class Trial:
                 ):
                     if has != wanted:
                         yield f"{host.name} has the entries {has} for {link.peer}, not {wanted}"
+
+
+def _links_of(host: Host) -> list[Link]:
+    return [session.link for session in host.broker.overlay.links() if session.link is not None]
 
 
 def _toggle(client: Client, topic_filter: str) -> None:
@@ -309,85 +372,3 @@ def _planted(bug: str | None) -> Iterator[None]:
         yield
     finally:
         Overlay._announce, Announcements.unwanted = announce, unwanted  # type: ignore[method-assign]
-
-
-# -- shrinking --------------------------------------------------------------------------------------------------------
-
-
-def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
-    """The smallest schedule on the way that still fails: fewer faults, clients, messages and brokers."""
-    is_smaller = True
-    while is_smaller:
-        is_smaller = False
-        for smaller in _smaller(schedule):
-            if fails(smaller):
-                schedule, is_smaller = smaller, True
-                break
-    return schedule
-
-
-def _smaller(schedule: Schedule) -> Iterator[Schedule]:
-    for field in ("publications", "toggles", "advertisements", "faults", "subscribers"):
-        items = getattr(schedule, field)
-        size = len(items) // 2
-        while size >= 1:  # halves first, then single ones
-            for start in range(0, len(items), size):
-                less = items[:start] + items[start + size :]
-                if field != "subscribers" or not any(what == "disconnect" for _, what, _, _ in schedule.faults):
-                    yield replace(schedule, **{field: less})
-            size //= 2
-        if len(items) == 1 and field != "subscribers":
-            yield replace(schedule, **{field: ()})  # type: ignore[arg-type]
-    for broker in range(len(schedule.parents) - 1, 0, -1):
-        smaller = _without(schedule, broker)
-        if smaller is not None:
-            yield smaller
-    if schedule.delay_ms:
-        yield replace(schedule, delay_ms=0)
-
-
-def _without(schedule: Schedule, broker: int) -> Schedule | None:
-    """Without a broker that nothing happens at; its children move up to its parent."""
-    changes = (*schedule.toggles, *schedule.advertisements, *schedule.publications)
-    at = {it[0] for it in schedule.subscribers} | {it[1] for it in changes}
-    at |= {which for _, what, which, _ in schedule.faults if what != "disconnect"}
-    if broker in at:
-        return None
-
-    def moved(number: int) -> int:
-        return number - (number > broker)
-
-    parents = [schedule.parents[broker] if it == broker else it for it in schedule.parents]
-    del parents[broker]
-    return replace(
-        schedule,
-        parents=tuple(map(moved, parents)),
-        subscribers=tuple((moved(it), topic_filter, qos) for it, topic_filter, qos in schedule.subscribers),
-        toggles=tuple((when, moved(it), topic_filter) for when, it, topic_filter in schedule.toggles),
-        advertisements=tuple((when, moved(it), topic_filter) for when, it, topic_filter in schedule.advertisements),
-        publications=tuple((when, moved(it), topic, qos) for when, it, topic, qos in schedule.publications),
-        faults=tuple(
-            (when, what, which if what == "disconnect" else moved(which), lasts)
-            for when, what, which, lasts in schedule.faults
-        ),
-    )
-
-
-TEMPLATE = '''"""A fault schedule that failed: {first}"""
-
-from tests.virtual.schedules import Schedule, problems
-
-SCHEDULE = """
-{schedule}
-"""
-
-
-def test_schedule() -> None:
-    assert problems(Schedule.read(SCHEDULE), {bug!r}) == []
-'''
-
-
-def as_test(schedule: Schedule, bug: str | None) -> str:
-    """A ready pytest file."""
-    first = problems(schedule, bug)[0].replace('"', "'")
-    return TEMPLATE.format(first=first, schedule=schedule.written(), bug=bug)

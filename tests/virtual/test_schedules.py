@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.virtual.campaign import first_problem
-from tests.virtual.schedules import BUGS, Schedule, as_test, draw, problems, shrink
+from tests.virtual.schedules import BUGS, Schedule, draw, problems
+from tests.virtual.shrinking import as_test, shrink
 
 SCHEDULES = 150
 FOUND_WITHIN = 1000

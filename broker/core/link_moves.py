@@ -1,0 +1,301 @@
+"""Moves a child to another parent while messages flow, so that none is lost, delivered twice or out of order.
+
+Three brokers take part: the child, its parent so far and its next parent, which is a neighbour of the parent so far.
+They send one another notices, which are messages at QoS 1 under `$overlay/`. A notice arrives after everything that was
+sent over its link before it, and before everything that is sent after it:
+
+- `prepare`, to the next parent, which answers `ready`, or `refuse` if it is taking part in another move.
+- `leave`, to the child, which may answer `stay` for the same reason; the next parent is told to `cancel` then. From now
+  on the child keeps what is for its parent in the queue of the next link.
+- `left`, from the child: nothing more comes from it. Its entries do not change until it is at its next parent, and its
+  old parent announces nothing to it any more.
+- `adopt`, to the next parent, with these entries. From now on that parent keeps what the child wants in a queue, except
+  what comes from the old parent.
+- `adopted`, from the next parent. What came from there before, the old parent has passed on to the child; it leaves the
+  rest to the next parent. From now on what others send to the child takes the way over the next parent, too.
+- `switched`, to the next parent. What comes from the old parent after it is for the child as well.
+- `go`, to the child: nothing more comes over the old link. The child connects to its next parent.
+- `arrived`, from the next parent. The old parent forgets the child.
+
+So every message that takes the old way is ahead of a notice on its whole way, and none takes both ways. Notices and
+what they change are stored together: if a broker is killed or a link is cut, the move goes on later where it stopped. A
+broker takes part in one move at a time, and so the links between the three do not change meanwhile.
+"""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import mqtt5
+
+from brokerbed.broker.core import deliver, handle_connect, handle_subscribe, persist
+from brokerbed.broker.core.announcements import Change
+from brokerbed.broker.core.introduction import SESSION_S
+from brokerbed.broker.core.link import LINK_ID, MOVE_TOPIC, RESYNC, Link
+from brokerbed.broker.core.session import Delivery, Session
+from brokerbed.broker.values import Entry, Message
+from brokerbed.log.record import Kind
+
+if TYPE_CHECKING:
+    from brokerbed.broker.core.broker import Broker
+
+
+class LinkMoves:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._handlers = {
+            "prepare": self._prepare, "ready": self._ready, "refuse": self._refuse, "cancel": self._cancel,
+            "leave": self._leave, "stay": self._stay, "left": self._left, "adopt": self._adopt,
+            "adopted": self._adopted, "switched": self._switched, "go": self._go, "arrived": self._arrived,
+        }  # fmt: skip
+
+    # -- the parent so far ----------------------------------------------------------------------------------------
+
+    def begin(self, child: str, parent: str, now_ns: int) -> str | None:
+        """Begin to move a child of this broker to another neighbour; returns why that is not possible, if so."""
+        session, target = self._broker.links.get(LINK_ID + child), self.neighbour(parent)
+        if not self._broker.overlay.algorithm.lets_links_move:
+            return f"links do not move under {self._broker.overlay.algorithm.name} routing"
+        if session is None or target is None or target is session:
+            return f"{child} is no child of this broker, or {parent} is no other neighbour"
+        if self.is_busy:
+            return "this broker is taking part in another move"
+        if session.connection is None or target.connection is None:
+            return f"{child} or {parent} is not connected"
+        assert session.link is not None
+        assert target.link is not None
+        session.link.moves_to = parent
+        persist.save_session(self._broker, session)
+        self._notify(target, now_ns, do="prepare", child=child)
+        return None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether this broker is moving, or a child is about to leave it or to come to it."""
+        return any(
+            link is not None and (link.successor or link.moves_to or link.hands_over or link.came_from or link.skips)
+            for link in (session.link for session in self._broker.overlay.links())
+        )
+
+    def _ready(self, source: Session, content: dict[str, Any], now_ns: int) -> None:
+        session, _ = self._child(content)
+        assert source.link is not None
+        self._notify(session, now_ns, do="leave", to=source.link.peer, address=source.link.address)
+
+    def _refuse(self, _: Session, content: dict[str, Any], now_ns: int) -> None:
+        """The next parent is taking part in another move."""
+        del now_ns
+        session, link = self._child(content)
+        link.moves_to = ""
+        persist.save_session(self._broker, session)
+
+    def _stay(self, session: Session, _: dict[str, Any], now_ns: int) -> None:
+        """The child is taking part in another move."""
+        link = session.link
+        assert link is not None
+        target = self.neighbour(link.moves_to)
+        assert target is not None, "a neighbour has gone during a move"
+        link.moves_to = ""
+        persist.save_session(self._broker, session)
+        self._notify(target, now_ns, do="cancel")
+
+    def _left(self, session: Session, _: dict[str, Any], now_ns: int) -> None:
+        link = session.link
+        assert link is not None
+        target = self.neighbour(link.moves_to)
+        assert target is not None, "a neighbour has gone during a move"
+        link.is_silent = True
+        persist.save_session(self._broker, session)
+        announced = [[*entry, it.unacknowledged_id == 0] for entry, it in link.announced.entries.items()]
+        self._notify(
+            target, now_ns, do="adopt", child=link.peer, user=session.user, address=link.address,
+            entries=list(link.entries), announced=announced,
+        )  # fmt: skip
+
+    def _adopted(self, source: Session, content: dict[str, Any], now_ns: int) -> None:
+        """What the child wants is from now on behind its next parent, which will not announce it again."""
+        session, link = self._child(content)
+        assert source.link is not None
+        for entry in list(link.entries):
+            if entry not in source.link.entries:
+                handle_subscribe.announced_by_parent(self._broker, source, Change(entry, True, RESYNC, False), now_ns)
+            handle_subscribe.remove_entry(self._broker, session, entry, True, now_ns)
+        self._notify(source, now_ns, do="switched", child=link.peer)
+        self._notify(session, now_ns, do="go")
+
+    def _arrived(self, _: Session, content: dict[str, Any], now_ns: int) -> None:
+        self._forget(self._child(content)[0], now_ns)
+
+    def _child(self, content: dict[str, Any]) -> tuple[Session, Link]:
+        """The child that is moving."""
+        session = self._broker.links[LINK_ID + content["child"]]
+        assert session.link is not None
+        return session, session.link
+
+    # -- the child ------------------------------------------------------------------------------------------------
+
+    def _leave(self, session: Session, content: dict[str, Any], now_ns: int) -> None:
+        broker, link = self._broker, session.link
+        assert link is not None
+        if session is not broker.overlay.parent or self.is_busy:
+            self._notify(session, now_ns, do="stay")
+            return
+        successor = Session(content["to"], None, broker.config.service_link is not None)
+        successor.expiry_s, successor.is_ordered = SESSION_S, True
+        successor.link = broker.overlay.new_link(successor, content["to"], is_parent=True)
+        successor.link.is_successor = successor.link.has_moved = True
+        successor.link.address = content["address"]
+        if broker.log is not None:
+            successor.log_number = broker.log.number(f"{broker.config.name}>{content['to']}")
+        link.successor, link.is_silent = successor, True
+        deliver.keep_order(session)
+        persist.save_session(broker, successor)
+        persist.save_session(broker, session)
+        self._notify(session, now_ns, do="left")
+
+    def _go(self, session: Session, _: dict[str, Any], now_ns: int) -> None:
+        """The old link is empty. The next parent has the same entries, and knows what the old one knew."""
+        broker, overlay, old = self._broker, self._broker.overlay, session.link
+        assert old is not None
+        successor = old.successor
+        if successor is None or successor.link is None:
+            return
+        link = successor.link
+        link.is_successor = False
+        overlay.strategy.joined(link)
+        for entry in list(old.entries):
+            handle_subscribe.announced_by_parent(broker, successor, Change(entry, True, RESYNC, False), now_ns)
+            handle_subscribe.remove_entry(broker, session, entry, True, now_ns)
+        for entry, announced in old.announced.entries.items():
+            link.announced.assume(entry, announced.unacknowledged_id == 0)
+        connection = session.connection
+        if connection is not None:
+            deliver.disconnected(broker, session, now_ns)
+            broker.send(connection, mqtt5.DisconnectPacket())
+            broker.end(connection)
+        old.successor = None
+        overlay.parent = successor
+        self._forget(session, now_ns)
+        overlay.moved_to = link
+        overlay.retained.lost()
+        persist.save_session(broker, successor)
+        if broker.log is not None:
+            broker.log.add(now_ns, Kind.LINK_MOVED, successor.log_number, broker.log.number(old.peer))
+
+    # -- the next parent ------------------------------------------------------------------------------------------
+
+    def _prepare(self, source: Session, content: dict[str, Any], now_ns: int) -> None:
+        assert source.link is not None
+        if self.is_busy:
+            self._notify(source, now_ns, do="refuse", child=content["child"])
+            return
+        source.link.hands_over = content["child"]
+        persist.save_session(self._broker, source)
+        self._notify(source, now_ns, do="ready", child=content["child"])
+
+    def _cancel(self, source: Session, _: dict[str, Any], now_ns: int) -> None:
+        del now_ns
+        assert source.link is not None
+        source.link.hands_over = ""
+        persist.save_session(self._broker, source)
+
+    def _adopt(self, source: Session, content: dict[str, Any], now_ns: int) -> None:
+        broker, child = self._broker, content["child"]
+        assert source.link is not None
+        if (stale := broker.links.get(LINK_ID + child)) is not None:
+            handle_connect.end_session(broker, stale, now_ns)
+        session = Session(LINK_ID + child, None, broker.config.service_link is not None)
+        session.expiry_s, session.is_ordered, session.user = SESSION_S, True, content["user"]
+        link = broker.overlay.open_link(session, child, is_parent=False)
+        link.came_from = link.skips = source.link.peer
+        link.address = content["address"]
+        source.link.hands_over = ""
+        persist.save_session(broker, source)
+        broker.links[session.client_id] = session
+        if broker.log is not None:
+            session.log_number = broker.log.number(f"{broker.config.name}>{child}")
+        persist.save_session(broker, session)
+        source.link.announced.is_assuming = True  # the old parent knows these entries and adds them by itself
+        for each in content["entries"]:
+            handle_subscribe.announced_by_parent(broker, session, Change(Entry(*each), True, RESYNC, False), now_ns)
+        source.link.announced.is_assuming = False
+        for topic_filter, identity, is_acknowledged in content["announced"]:
+            link.announced.assume(Entry(topic_filter, identity), is_acknowledged)
+        broker.overlay.start_refreshing(now_ns)
+        self._notify(source, now_ns, do="adopted", child=child)
+
+    def _switched(self, _: Session, content: dict[str, Any], now_ns: int) -> None:
+        del now_ns
+        session, link = self._child(content)
+        link.skips = ""
+        persist.save_session(self._broker, session)
+
+    def connected(self, session: Session, now_ns: int) -> None:
+        """A child has connected. If it comes from another broker, that one may forget it."""
+        link = session.link
+        assert link is not None
+        if link.came_from:
+            source = self.neighbour(link.came_from)
+            link.came_from = ""
+            persist.save_session(self._broker, session)
+            if source is not None:
+                self._notify(source, now_ns, do="arrived", child=link.peer)
+
+    # -- all of them ----------------------------------------------------------------------------------------------
+
+    def entered(self, message: Message, now_ns: int) -> None:
+        """A notice has arrived. The emulated service at the input serves it in no time, but in its turn."""
+        broker = self._broker
+        if broker.config.service_in is None:
+            self.received(message, now_ns)
+            return
+        due_ns = broker.input_floor_ns = max(now_ns, broker.input_floor_ns, *broker.input_free_ns.values())
+        broker.input_free_ns.clear()
+        persist.save_entering(broker, message)
+        broker.at(due_ns, _served, message)
+
+    def received(self, message: Message, now_ns: int) -> None:
+        """Handle a notice, when everything that was sent before it has been passed on."""
+        session = message.publisher
+        content = json.loads(message.payload)
+        if isinstance(session, Session) and session.link is not None and not session.link.is_foreign:
+            self._handlers[content["do"]](session, content, now_ns)
+
+    def restore(self, session: Session, link: Link, stored: list[Any]) -> None:
+        """The link of a restored session is taking part in a move, or has moved."""
+        link.is_silent, link.is_successor, link.has_moved, link.moves_to, *others = stored
+        link.came_from, link.hands_over, link.skips, link.address = others
+        session.is_ordered = link.is_successor or bool(link.came_from)
+        if link.is_successor:
+            self._broker.overlay.successor_restored(session)
+        elif link.is_parent:
+            session.is_ordered = link.is_silent
+
+    def neighbour(self, name: str) -> Session | None:
+        """The session of the link to a neighbour."""
+        return next(
+            (it for it in self._broker.overlay.links() if it.link is not None and it.link.peer == name), None
+        )  # fmt: skip
+
+    def _notify(self, session: Session, now_ns: int, **content: Any) -> None:
+        message = Message(MOVE_TOPIC, json.dumps(content).encode(), 1, False, None)
+        self._broker.identify(message)
+        deliver.deliver(self._broker, session, Delivery(message, 1, False, ()), now_ns)
+
+    def _forget(self, session: Session, now_ns: int) -> None:
+        """The old link is not used any more. The notice before has shown that the other end has got everything."""
+        broker = self._broker
+        for delivery in persist.deliveries(broker, session):
+            if not delivery.is_released and not delivery.is_notice:
+                broker.log_message(now_ns, Kind.ACKNOWLEDGED, session.log_number, delivery.message, delivery.qos)
+            broker.timers.cancel(delivery.expiry_timer)
+            persist.forget_delivery(broker, delivery)
+        session.queue.clear()
+        session.inflight.clear()
+        assert session.link is not None
+        session.link.staged.clear()
+        handle_connect.end_session(broker, session, now_ns)
+
+
+def _served(broker: "Broker", message: Message, due_ns: int) -> None:
+    broker.overlay.link_moves.received(message, due_ns)
+    persist.forget_entering(broker, message)
