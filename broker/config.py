@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from brokerbed.broker.core.access import Access, Users
+from brokerbed.broker.placement.config import PlacementConfig
 from brokerbed.broker.routing.registry import DEFAULT
 
 Demand = Callable[[], int]  # draws the next service time in nanoseconds from a stream that the driver created
@@ -20,6 +21,7 @@ class BrokerConfig:
     is_testbed: bool = False  # publishers of an experiment put their identity into the payload, and it is logged
     routing: str = DEFAULT  # the name of an algorithm in broker/routing or in another package
     routing_parameters: Mapping[str, int] = field(default_factory=dict)  # of the algorithm; its defaults for others
+    placement: PlacementConfig | None = None  # None: links stay where they are
     refresh_s: float = 0.0  # period of refreshes: entries are announced again, and those not repeated are dropped
     packet_bytes_max: int = 268_435_460  # incoming; this is MQTT's own maximum, so clients need not be told of it
     connect_bytes_max: int = 2**20  # size of a CONNECT; with all its fields at their largest it has some 650 000 bytes

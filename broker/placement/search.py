@@ -12,7 +12,8 @@ each side matters; a side is looked up if it was met before, and most are.
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
+
+from brokerbed.broker.placement.config import Draw
 
 PATIENCE = 5  # iterations without a new lowest cost, after which the search begins at another tree
 Brokers = int  # a set of brokers: bit k stands for number k
@@ -69,7 +70,7 @@ def star(size: int) -> frozenset[Link]:
 
 
 def search(
-    traffic: Traffic, begin: frozenset[Link], moves: int, iterations: int, tenure: int, draw: Random
+    traffic: Traffic, begin: frozenset[Link], moves: int, iterations: int, tenure: int, draw: Draw
 ) -> Iterator[frozenset[Link]]:
     """The best tree so far, at the beginning and after each iteration, so that a caller can pause in between.
 
@@ -110,7 +111,7 @@ def search(
         yield best
 
 
-def _drawn(size: int, draw: Random) -> frozenset[Link]:
+def _drawn(size: int, draw: Draw) -> frozenset[Link]:
     """One of all trees, each as likely as the others: that of a random Prüfer sequence."""
     sequence = [draw.randrange(size) for _ in range(size - 2)]
     degrees = [1 + sequence.count(broker) for broker in range(size)]

@@ -27,6 +27,7 @@ _NOT_LIMITS = (
     "parent_user",
     "parent_password",
     "parent_is_foreign",
+    "placement",
     "link_secret",
     "routing",
     "routing_parameters",

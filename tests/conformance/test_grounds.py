@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from statistics import median
+from statistics import quantiles
 
 import pytest
 
@@ -231,7 +231,8 @@ def test_narrow_link_takes_the_same_time_on_all_grounds(tmp_path: Path) -> None:
             free = max(free, sent[number]) + alone
             late.append(came[number] - free)
         assert waited > len(sent) / 4
-        assert abs(median(late)) < 0.02 * alone  # single ones may be late where the machine is busy
+        quarter, *_ = quantiles(late, n=4)  # where the machine is busy, many are late, but never too early
+        assert abs(quarter) < 0.02 * alone
         fastest.append(alone)
     assert 0.125 < fastest[0] < 0.140  # 1000 bytes of payload, and some
     assert fastest[1] == pytest.approx(fastest[0], rel=0.02)
