@@ -16,6 +16,7 @@ from brokerbed.broker.core import deliver, dispatch, handle_connect, handle_publ
 from brokerbed.broker.core.advertisements import advertisements_of
 from brokerbed.broker.core.connection import Connection
 from brokerbed.broker.core.link import MOVE_TOPIC
+from brokerbed.broker.core.placement import Placement
 from brokerbed.broker.core.retained_scan import RetainedScans
 from brokerbed.broker.core.run import V5, V311, Run
 from brokerbed.broker.core.session import Session
@@ -68,6 +69,8 @@ class Broker:
         self.subscriptions = Subscriptions(has_additional=algorithm.stores_entries and algorithm.climbs)
         self.routes = self.subscriptions.routes
         self.overlay = overlay.Overlay(self, algorithm)
+        placement = config.placement if algorithm.lets_links_move else None
+        self.placement = None if placement is None else Placement(self, placement)  # None: links stay where they are
         self.advertising = self.overlay.advertising  # None: under this algorithm publishers need not advertise
         self.retained: dict[str, Message] = {}  # by topic, in the order in which they were retained
         self.retained_scans = RetainedScans(self)
@@ -194,6 +197,8 @@ class Broker:
 
     def started(self, now_ns: int) -> None:
         """The broker has started. The log gets a record of every subscription that is already in the table."""
+        if self.placement is not None:
+            self.placement.start(now_ns)
         if self.log is None:
             return
         self.log.add(now_ns, Kind.STARTED, -1)

@@ -352,6 +352,9 @@ def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | No
     subscriptions, topic = broker.subscriptions, message.topic
     receivers = (subscriptions.routes.get(topic) or subscriptions.route(topic)).receivers
     message.is_additional = receivers.is_additional
+    if broker.placement is not None:
+        source = message.publisher
+        broker.placement.count(source if isinstance(source, Session) else None, receivers, 1)
     qos, targets, advertising = message.qos, subscriptions.targets(topic), broker.advertising
     if advertising is not None:
         advertising.mark(message, now_ns)

@@ -65,7 +65,7 @@ class LinkMoves:
         assert target.link is not None
         session.link.moves_to = parent
         persist.save_session(self._broker, session)
-        self._notify(target, now_ns, do="prepare", child=child)
+        self.notify(target, now_ns, do="prepare", child=child)
         return None
 
     @property
@@ -79,14 +79,14 @@ class LinkMoves:
     def _ready(self, source: Session, content: dict[str, Any], now_ns: int) -> None:
         session, _ = self._child(content)
         assert source.link is not None
-        self._notify(session, now_ns, do="leave", to=source.link.peer, address=source.link.address)
+        self.notify(session, now_ns, do="leave", to=source.link.peer, address=source.link.address)
 
     def _refuse(self, _: Session, content: dict[str, Any], now_ns: int) -> None:
         """The next parent is taking part in another move."""
-        del now_ns
         session, link = self._child(content)
         link.moves_to = ""
         persist.save_session(self._broker, session)
+        self._ended(link.peer, False, now_ns)
 
     def _stay(self, session: Session, _: dict[str, Any], now_ns: int) -> None:
         """The child is taking part in another move."""
@@ -96,7 +96,8 @@ class LinkMoves:
         assert target is not None, "a neighbour has gone during a move"
         link.moves_to = ""
         persist.save_session(self._broker, session)
-        self._notify(target, now_ns, do="cancel")
+        self.notify(target, now_ns, do="cancel")
+        self._ended(link.peer, False, now_ns)
 
     def _left(self, session: Session, _: dict[str, Any], now_ns: int) -> None:
         link = session.link
@@ -106,7 +107,7 @@ class LinkMoves:
         link.is_silent = True
         persist.save_session(self._broker, session)
         announced = [[*entry, it.unacknowledged_id == 0] for entry, it in link.announced.entries.items()]
-        self._notify(
+        self.notify(
             target, now_ns, do="adopt", child=link.peer, user=session.user, address=link.address,
             entries=list(link.entries), announced=announced,
         )  # fmt: skip
@@ -119,11 +120,17 @@ class LinkMoves:
             if entry not in source.link.entries:
                 handle_subscribe.announced_by_parent(self._broker, source, Change(entry, True, RESYNC, False), now_ns)
             handle_subscribe.remove_entry(self._broker, session, entry, True, now_ns)
-        self._notify(source, now_ns, do="switched", child=link.peer)
-        self._notify(session, now_ns, do="go")
+        self._links_changed(now_ns)
+        self.notify(source, now_ns, do="switched", child=link.peer)
+        self.notify(session, now_ns, do="go")
 
     def _arrived(self, _: Session, content: dict[str, Any], now_ns: int) -> None:
         self._forget(self._child(content)[0], now_ns)
+        self._ended(content["child"], True, now_ns)
+
+    def _ended(self, child: str, is_done: bool, now_ns: int) -> None:
+        if self._broker.placement is not None:
+            self._broker.placement.move_ended(child, is_done, now_ns)
 
     def _child(self, content: dict[str, Any]) -> tuple[Session, Link]:
         """The child that is moving."""
@@ -137,7 +144,7 @@ class LinkMoves:
         broker, link = self._broker, session.link
         assert link is not None
         if session is not broker.overlay.parent or self.is_busy:
-            self._notify(session, now_ns, do="stay")
+            self.notify(session, now_ns, do="stay")
             return
         successor = Session(content["to"], None, broker.config.service_link is not None)
         successor.expiry_s, successor.is_ordered = SESSION_S, True
@@ -150,7 +157,7 @@ class LinkMoves:
         deliver.keep_order(session)
         persist.save_session(broker, successor)
         persist.save_session(broker, session)
-        self._notify(session, now_ns, do="left")
+        self.notify(session, now_ns, do="left")
 
     def _go(self, session: Session, _: dict[str, Any], now_ns: int) -> None:
         """The old link is empty. The next parent has the same entries, and knows what the old one knew."""
@@ -178,6 +185,7 @@ class LinkMoves:
         overlay.moved_to = link
         overlay.retained.lost()
         persist.save_session(broker, successor)
+        self._links_changed(now_ns)
         if broker.log is not None:
             broker.log.add(now_ns, Kind.LINK_MOVED, successor.log_number, broker.log.number(old.peer))
 
@@ -186,11 +194,11 @@ class LinkMoves:
     def _prepare(self, source: Session, content: dict[str, Any], now_ns: int) -> None:
         assert source.link is not None
         if self.is_busy:
-            self._notify(source, now_ns, do="refuse", child=content["child"])
+            self.notify(source, now_ns, do="refuse", child=content["child"])
             return
         source.link.hands_over = content["child"]
         persist.save_session(self._broker, source)
-        self._notify(source, now_ns, do="ready", child=content["child"])
+        self.notify(source, now_ns, do="ready", child=content["child"])
 
     def _cancel(self, source: Session, _: dict[str, Any], now_ns: int) -> None:
         del now_ns
@@ -221,7 +229,8 @@ class LinkMoves:
         for topic_filter, identity, is_acknowledged in content["announced"]:
             link.announced.assume(Entry(topic_filter, identity), is_acknowledged)
         broker.overlay.start_refreshing(now_ns)
-        self._notify(source, now_ns, do="adopted", child=child)
+        self._links_changed(now_ns)
+        self.notify(source, now_ns, do="adopted", child=child)
 
     def _switched(self, _: Session, content: dict[str, Any], now_ns: int) -> None:
         del now_ns
@@ -238,7 +247,7 @@ class LinkMoves:
             link.came_from = ""
             persist.save_session(self._broker, session)
             if source is not None:
-                self._notify(source, now_ns, do="arrived", child=link.peer)
+                self.notify(source, now_ns, do="arrived", child=link.peer)
 
     # -- all of them ----------------------------------------------------------------------------------------------
 
@@ -258,7 +267,11 @@ class LinkMoves:
         session = message.publisher
         content = json.loads(message.payload)
         if isinstance(session, Session) and session.link is not None and not session.link.is_foreign:
-            self._handlers[content["do"]](session, content, now_ns)
+            handler, placement = self._handlers.get(content["do"]), self._broker.placement
+            if handler is not None:
+                handler(session, content, now_ns)
+            elif placement is not None:
+                placement.received(content, now_ns)
 
     def restore(self, session: Session, link: Link, stored: list[Any]) -> None:
         """The link of a restored session is taking part in a move, or has moved."""
@@ -276,10 +289,15 @@ class LinkMoves:
             (it for it in self._broker.overlay.links() if it.link is not None and it.link.peer == name), None
         )  # fmt: skip
 
-    def _notify(self, session: Session, now_ns: int, **content: Any) -> None:
+    def notify(self, session: Session, now_ns: int, **content: Any) -> None:
+        """Send a notice to a neighbour. It arrives after everything that was sent there before."""
         message = Message(MOVE_TOPIC, json.dumps(content).encode(), 1, False, None)
         self._broker.identify(message)
         deliver.deliver(self._broker, session, Delivery(message, 1, False, ()), now_ns)
+
+    def _links_changed(self, now_ns: int) -> None:
+        if self._broker.placement is not None:
+            self._broker.placement.links_changed(now_ns)
 
     def _forget(self, session: Session, now_ns: int) -> None:
         """The old link is not used any more. The notice before has shown that the other end has got everything."""

@@ -42,6 +42,8 @@ def forward(broker: "Broker", connection: "Connection", data: bytes, at: int, ra
     count = len(topics)
     if count < 2:
         return at
+    if broker.placement is not None:
+        broker.placement.count(session, receivers, count)
     piece, first = data[at:end], broker.sequence + 1
     for output in outputs:
         broker.write(output, piece)

@@ -66,6 +66,8 @@ def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) ->
         _identify(broker, session, run, now_ns)
     route = broker.routes.get(topic) or broker.subscriptions.route(topic)
     receivers = route.receivers
+    if broker.placement is not None:
+        broker.placement.count(session, receivers, run.count)
     skipped = _pass_on(broker, session, receivers, run, now_ns)
     log = broker.log
     if log is not None:
@@ -74,10 +76,8 @@ def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) ->
             number = _log_receivers(log, receivers, skipped)
         if topic_number < 0:
             topic_number = route.log_topic = log.number(topic)
-        flags = receivers.log_flags if skipped is not ONLY_SENDER else receivers.log_flags | NOT_BACK
-        origin = log.origins.get(run.origin)
-        if origin is None:
-            origin = log.origin(run.origin)
+        flags = receivers.log_flags | NOT_BACK * (skipped is ONLY_SENDER)
+        origin = log.origins.get(run.origin) or log.origin(run.origin)  # the number 0 is looked up again
         log.records += PACK(
             now_ns, run.sequence, origin, session.log_number, topic_number, number,
             run.size - run.payload_at, run.count, ROUTED, 0, 0, flags,

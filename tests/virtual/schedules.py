@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ from brokerbed.broker.config import BrokerConfig
 from brokerbed.broker.core.announcements import Announcements
 from brokerbed.broker.core.link import Link
 from brokerbed.broker.core.overlay import Overlay
+from brokerbed.broker.placement.config import PlacementConfig
 from brokerbed.broker.values import NS_PER_S, Entry
 from brokerbed.orchestrator.simulator.clients import Client
 from brokerbed.orchestrator.simulator.link_schedule import Quality
@@ -28,6 +30,7 @@ from tests import routing_oracle as oracle
 MS = 1_000_000
 TOPICS = ("a/1", "a/2", "b/1")
 FILTERS = ("a/1", "a/2", "b/1", "a/c", "a/+", "a/#", "+/1", "#")
+BROKERS_MAX = 15
 ACTIVE_MS = 20_000  # in which things happen
 CALM_NS = 120 * NS_PER_S  # for everything to arrive after the last fault
 EVENTS_MAX = 3_000_000
@@ -46,6 +49,7 @@ class Schedule:
     advertisements: tuple[tuple[int, int, str], ...] = ()  # when, broker, filter: the publisher there (un)advertises
     moves: tuple[tuple[int, int, int], ...] = ()  # when, child, which of its parent's other neighbours gets it
     service_us: int = 0  # mean of the emulated service at inputs and links
+    placement_ms: int = 0  # period of adaptive placement; 0: none
 
     @staticmethod
     def read(text: str) -> "Schedule":
@@ -64,7 +68,7 @@ FAULTS = ("crash", "cut", "cut-up", "cut-down", "break", "disconnect", "pause")
 
 def draw(seed: int) -> Schedule:
     random = Random(f"schedule/{seed}")
-    size = random.randint(3, 15)
+    size = random.randint(3, BROKERS_MAX)
 
     def time_ms() -> int:
         return random.randrange(ACTIVE_MS)
@@ -107,7 +111,19 @@ def draw_moving(seed: int) -> Schedule:
         (random.randrange(ACTIVE_MS), random.randrange(1, len(schedule.parents)), random.randrange(4))
         for _ in range(random.randint(1, 12))
     )
-    return replace(schedule, routing="peer", advertisements=(), moves=tuple(moves))
+    moving = replace(schedule, routing="peer", advertisements=())
+    is_adaptive = random.random() < 0.5
+    return (
+        replace(moving, placement_ms=random.choice((300, 2000))) if is_adaptive else replace(moving, moves=tuple(moves))
+    )
+
+
+def placement_config(number: int, period_ms: int) -> PlacementConfig:
+    """Costs are such that there is always something to be gained."""
+    random = Random("costs")
+    names = [f"b{broker}" for broker in range(BROKERS_MAX)]
+    costs = {frozenset(pair): random.uniform(0.1, 5) for pair in combinations(names, 2)}
+    return PlacementConfig(Random(f"search/{number}"), period_ms * MS, moves=10, iterations=5, gain=0, link_costs=costs)
 
 
 class _Noting(Client):
@@ -155,10 +171,12 @@ class Trial:
 
         service = demand if schedule.service_us else None
 
+        placement = placement_config(number, schedule.placement_ms) if schedule.placement_ms else None
+
         def config(life: int) -> BrokerConfig:
             return BrokerConfig(
                 name=f"b{number}", incarnation=str(life), id_token=f"{number}/{life}", routing=schedule.routing,
-                keep_alive_max_s=0, service_in=service, service_link=service,
+                keep_alive_max_s=0, service_in=service, service_link=service, placement=placement,
             )  # fmt: skip
 
         host = Host(

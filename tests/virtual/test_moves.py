@@ -13,7 +13,7 @@ from brokerbed.topics import matches
 from tests.virtual.schedules import FILTERS, TOPICS, Schedule, Trial, draw_moving, problems
 
 SCHEDULES = 100
-MOVES_PER_SCHEDULE_MIN = 3  # begun, on average
+MOVES_PER_SCHEDULE_MIN = 2  # begun, on average, besides those that brokers begin by themselves
 
 
 def test_random_schedules_with_faults_end_well() -> None:
