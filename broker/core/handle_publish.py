@@ -354,7 +354,8 @@ def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | No
     message.is_additional = receivers.is_additional
     if broker.placement is not None:
         source = message.publisher
-        broker.placement.count(source if isinstance(source, Session) else None, receivers, 1)
+        neighbour = source if isinstance(source, Session) else None
+        broker.placement.count(neighbour, receivers, message.origin, topic, 1)
     qos, targets, advertising = message.qos, subscriptions.targets(topic), broker.advertising
     if advertising is not None:
         advertising.mark(message, now_ns)

@@ -32,6 +32,7 @@ def forward(broker: "Broker", connection: "Connection", data: bytes, at: int, ra
         or broker.config.is_testbed
         or connection.form == TAGGED
         or broker.advertising is not None
+        or broker.placement is not None  # it counts by topic
     ):
         return at
     receivers = route.receivers
@@ -42,8 +43,6 @@ def forward(broker: "Broker", connection: "Connection", data: bytes, at: int, ra
     count = len(topics)
     if count < 2:
         return at
-    if broker.placement is not None:
-        broker.placement.count(session, receivers, count)
     piece, first = data[at:end], broker.sequence + 1
     for output in outputs:
         broker.write(output, piece)

@@ -19,34 +19,61 @@ from brokerbed.broker.core.subscriptions import Receivers
 from brokerbed.broker.placement import plan
 from brokerbed.broker.placement.config import PlacementConfig
 from brokerbed.broker.placement.demand import Demand, Members
-from brokerbed.broker.placement.search import Brokers, Costs, Link, Traffic, search, star
+from brokerbed.broker.placement.search import Costs, Link, Traffic, search
+from brokerbed.broker.placement.view import Report, View, joint_view, own_view
 from brokerbed.broker.values import NS_PER_S
 
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
 
 Source = tuple[Session | None, Receivers]  # the neighbour from which messages came, or None, and who got them
-Search = tuple[list[str], Traffic, Iterator[frozenset[Link]], frozenset[Link]]  # brokers, costs, search, best tree
-ANSWER_NS = 10 * NS_PER_S  # for all neighbours to answer a request for their locks
+ANSWER_NS = 10 * NS_PER_S  # for neighbours to answer a request for a report or for their locks
 STEP_NS = 60 * NS_PER_S  # for a child to arrive at its next parent, a restart of one of the brokers included
 LOCK_NS = 300 * NS_PER_S  # after which a lock ends by itself: longer than the steps of most plans
 SLICE_NS = 1_000  # between two iterations of the search, so that messages need not wait for all of them
 LEAST_GAIN = 1e-9  # of the cost: less is rounding
 
 
-class Plan:
-    """How a neighbourhood becomes another tree. Brokers have numbers in it, and the one that made it has 0."""
+class Search:
+    """A search for a cheaper tree that goes on step by step."""
 
-    def __init__(self, number: int, names: list[str], parents: dict[int, int | None], tree: frozenset[Link]) -> None:
+    def __init__(self, view: View, config: PlacementConfig) -> None:
+        self.view, self.best = view, view.tree
+        names = view.names
+        pairs = [(one, other) for other in range(len(names)) for one in range(other)]
+        of_links = {(one, other): config.of_link(names[one], names[other]) for one, other in pairs}
+        self._traffic = Traffic(Costs(of_links, [config.of_broker(name) for name in names]), view.demands)
+        self._trees: Iterator[frozenset[Link]] = search(
+            self._traffic, view.tree, config.moves, config.iterations, config.tenure, config.draw
+        )
+
+    def is_over(self) -> bool:
+        """Make one iteration; returns whether there are no more."""
+        tree = next(self._trees, None)
+        self.best = tree or self.best
+        return tree is None
+
+    @property
+    def gain(self) -> float:
+        """The part of its cost that the best tree saves."""
+        before = self._traffic.cost(self.view.tree)
+        return (before - self._traffic.cost(self.best)) / before if before else 0.0
+
+
+class Plan:
+    """How the brokers of a view become another tree."""
+
+    def __init__(self, number: int, view: View, tree: frozenset[Link]) -> None:
         self.number = number
-        self.names = names
-        self.parents = parents  # as they are now
-        self.left = plan.steps(parents, tree)
+        self.view = view
+        self.names = view.names
+        self.parents = view.parents  # as they are now
+        self.left = plan.steps(view.parents, tree)
         self.granted: set[str] = set()
         self.is_locked = False
 
-    def path(self, begin: int, end: int, parents: plan.Parents) -> list[str]:
-        return [self.names[it] for it in plan.path(parents, begin, end)]
+    def path(self, begin: int, end: int, parents: plan.Parents | None = None) -> list[str]:
+        return [self.names[it] for it in plan.path(parents or self.parents, begin, end)]
 
 
 class Placement:
@@ -54,21 +81,25 @@ class Placement:
         self._broker = broker
         self._config = config
         self._demand: Demand[Source] = Demand(self._members_of)
+        self._report: Report | None = None  # of the last whole period; None: the neighbours have changed since
         self._attempts = 0
-        self._searching: Iterator[frozenset[Link]] | None = None
+        self._searching: Search | None = None
+        self._asked: str | None = None  # the neighbour whose report is on its way
         self._plan: Plan | None = None
         self._locked_by: tuple[str, int] | None = None  # the broker that has locked this one, and its attempt
         self._moving: dict[str, Any] | None = None  # the step that this broker is making for another one
         self._handlers: dict[str, Callable[[dict[str, Any], int], None]] = {
-            "lock": self._lock, "granted": self._granted, "denied": self._denied, "unlock": self._unlock,
-            "move": self._move, "moved": self._moved, "unmoved": self._unmoved,
+            "report": self._asked_for_report, "reported": self._reported, "lock": self._lock, "granted": self._granted,
+            "denied": self._denied, "unlock": self._unlock, "move": self._move, "moved": self._moved,
+            "unmoved": self._unmoved,
         }  # fmt: skip
 
     # -- measuring ------------------------------------------------------------------------------------------------
 
-    def count(self, source: Session | None, receivers: Receivers, messages: int) -> None:
+    def count(self, source: Session | None, receivers: Receivers, origin: str, topic: str, messages: int) -> None:
         """Messages have come from a client or a neighbour and are passed on to these receivers."""
-        self._demand.count((source if source is not None and source.link is not None else None, receivers), messages)
+        neighbour = source if source is not None and source.link is not None else None
+        self._demand.count((neighbour, receivers), origin, topic, messages)
 
     def _members_of(self, key: Source) -> Members:
         source, receivers = key
@@ -80,94 +111,103 @@ class Placement:
             members.add(own)
         return frozenset(members)
 
-    # -- the broker that looks for a cheaper tree -------------------------------------------------------------------
-
     def start(self, now_ns: int) -> None:
         """The broker has started. Brokers look for cheaper trees at different times."""
         self._demand.restart(now_ns)
-        self._later(now_ns, self._config.period_ns + self._config.draw.randrange(self._config.period_ns))
+        self._later(now_ns, 0)
 
     def links_changed(self, now_ns: int) -> None:
-        """The broker has other neighbours than before."""
+        """The broker has other neighbours than before, or others have."""
         self._demand.restart(now_ns)
+        self._report = None
 
-    def _later(self, now_ns: int, delay_ns: int) -> None:
-        self._broker.at(now_ns + delay_ns, _look, None)
+    def _measured(self, now_ns: int) -> View:
+        """What the broker has seen in the period that ends now."""
+        overlay, seconds = self._broker.overlay, (now_ns - self._demand.since_ns) / NS_PER_S
+        names = [session.link.peer for session in overlay.links() if session.link is not None]
+        parent = "" if overlay.parent is None else names[0]
+        flows = {flow: (members, count / seconds) for flow, (members, count) in self._demand.by_flow().items()}
+        own = self._broker.config.name
+        report = self._report = Report(own, parent, tuple(names[1:] if parent else names), flows)
+        by_class = self._demand.by_class(frozenset((own, *names)))
+        self._demand.restart(now_ns)
+        return own_view(report, {members: count / seconds for members, count in by_class.items()})
+
+    # -- the broker that looks for a cheaper tree -------------------------------------------------------------------
+
+    def _later(self, now_ns: int, waits_ns: int) -> None:
+        """Look again after this time, or a period, and some more: neighbours must not always look at the same time."""
+        period_ns = self._config.period_ns
+        more_ns = self._config.draw.randrange(period_ns // 2)
+        self._broker.at(now_ns + (waits_ns or period_ns) + more_ns, _look, None)
 
     def look(self, now_ns: int) -> None:
         """Look for a cheaper tree, if the traffic has been measured for long enough."""
         config = self._config
         waits_ns = self._demand.since_ns + config.period_ns - now_ns
-        if waits_ns > 0 or self._is_engaged:
-            self._later(now_ns, max(waits_ns, config.draw.randrange(config.period_ns)))
+        if waits_ns > 0:
+            self._later(now_ns, waits_ns)
             return
-        self._later(now_ns, config.period_ns)
-        names = self._neighbourhood()
-        demands = self._demands(names)
-        self._demand.restart(now_ns)
-        if len(names) < 3 or not demands:
-            return
-        pairs = [(one, other) for other in range(len(names)) for one in range(other)]
-        of_links = {(one, other): config.of_link(names[one], names[other]) for one, other in pairs}
-        costs = Costs(of_links, [config.of_broker(name) for name in names])
-        traffic = Traffic(costs, demands)
-        found = search(traffic, star(len(names)), config.moves, config.iterations, config.tenure, config.draw)
-        self._searching = found
-        self.search_on((names, traffic, found, star(len(names))), now_ns)
+        self._later(now_ns, 0)
+        view = self._measured(now_ns)
+        if not self._is_engaged and view.demands:
+            self._search(view, now_ns)
 
-    def _demands(self, names: list[str]) -> dict[Brokers, float]:
-        number = {name: index for index, name in enumerate(names)}
-        demands: dict[Brokers, float] = {}
-        for members, count in self._demand.by_class(frozenset(names)).items():
-            bits = sum(1 << number[name] for name in members if name in number)
-            demands[bits] = demands.get(bits, 0.0) + count
-        return demands
+    def _search(self, view: View, now_ns: int) -> None:
+        self._searching = Search(view, self._config)
+        self.search_on(self._searching, now_ns)
 
-    def search_on(self, state: Search, now_ns: int) -> None:
-        """One iteration of the search."""
-        names, traffic, found, best = state
-        if self._searching is not found:
+    def search_on(self, searching: Search, now_ns: int) -> None:
+        """One iteration of the search. If the neighbourhood has no cheaper tree, one with a neighbour's may have."""
+        if self._searching is not searching:
             return
-        tree = next(found, None)
-        if tree is not None:
-            self._broker.at(now_ns + SLICE_NS, _search_on, (names, traffic, found, tree))
+        if not searching.is_over():
+            self._broker.at(now_ns + SLICE_NS, _search_on, searching)
             return
         self._searching = None
-        before, now = traffic.cost(star(len(names))), traffic.cost(best)
-        if before - now > max(self._config.gain, LEAST_GAIN) * before and names == self._neighbourhood():
-            self._request_locks(names, best, now_ns)
+        if searching.gain > max(self._config.gain, LEAST_GAIN):
+            self._request_locks(searching.view, searching.best, now_ns)
+        elif len(searching.view.known) == 1 and len(searching.view.names) > 1:
+            self._asked = searching.view.names[1 + self._config.draw.randrange(len(searching.view.names) - 1)]
+            self._send([self._asked], now_ns, do="report", by=self._broker.config.name)
 
-    def _neighbourhood(self) -> list[str]:
-        """This broker and its neighbours; its parent, if it has one, is number 1."""
-        links = [session.link for session in self._broker.overlay.links()]
-        return [self._broker.config.name, *(link.peer for link in links if link is not None)]
+    def _reported(self, content: dict[str, Any], now_ns: int) -> None:
+        own, neighbour = self._report, Report.read(content)
+        if own is None or neighbour.name != self._asked or self._is_engaged:
+            return
+        self._asked = None
+        if neighbour.name in own.neighbours and own.name in neighbour.neighbours:
+            view = joint_view(own, neighbour)
+            if view.demands:
+                self._search(view, now_ns)
 
     @property
     def _is_engaged(self) -> bool:
         is_busy = self._plan is not None or self._locked_by is not None or self._searching is not None
         return is_busy or self._broker.overlay.link_moves.is_busy
 
-    def _request_locks(self, names: list[str], tree: frozenset[Link], now_ns: int) -> None:
-        if self._is_engaged or any(it.connection is None for it in self._broker.overlay.links()):
+    def _request_locks(self, view: View, tree: frozenset[Link], now_ns: int) -> None:
+        own = self._report
+        if self._is_engaged or own is None or view.known[own.name] != own.neighbours:
             return
-        has_parent = self._broker.overlay.parent is not None
-        parents: dict[int, int | None] = dict.fromkeys(range(1, len(names)), 0)
-        parents[0] = None
-        if has_parent:
-            parents[0], parents[1] = 1, None
         self._attempts += 1
-        made = self._plan = Plan(self._attempts, names, parents, tree)
-        for name in names[1:]:
-            self._send([name], now_ns, do="lock", by=names[0], attempt=made.number)
+        made = self._plan = Plan(self._attempts, view, tree)
+        for number, name in enumerate(made.names):
+            if number:
+                way, back = made.path(0, number), made.path(number, 0)
+                self._send(way, now_ns, do="lock", by=made.names[0], attempt=made.number, name=name, way=way, back=back)
         self._broker.at(now_ns + ANSWER_NS, _answers_due, made)
 
     def _granted(self, content: dict[str, Any], now_ns: int) -> None:
-        made = self._plan
+        made, name = self._plan, content["name"]
         if made is None or made.number != content["attempt"] or made.is_locked:
-            self._send([content["by"]], now_ns, do="unlock", by=self._broker.config.name, attempt=content["attempt"])
+            own = self._broker.config.name
+            self._send(content["way"], now_ns, do="unlock", by=own, attempt=content["attempt"])
             return
-        made.granted.add(content["by"])
-        if len(made.granted) == len(made.names) - 1:
+        made.granted.add(name)
+        if made.view.known.get(name, tuple(content["neighbours"])) != tuple(content["neighbours"]):
+            self.give_up(made, now_ns)  # the tree there is not as it was
+        elif len(made.granted) == len(made.names) - 1:
             made.is_locked = True
             self._step(made, now_ns)
 
@@ -182,8 +222,7 @@ class Placement:
         self._plan = None
         for number, name in enumerate(made.names):
             if number and (made.is_locked or name in made.granted):
-                path = made.path(0, number, made.parents)
-                self._send(path, now_ns, do="unlock", by=made.names[0], attempt=made.number)
+                self._send(made.path(0, number), now_ns, do="unlock", by=made.names[0], attempt=made.number)
 
     def answers_due(self, made: Plan, now_ns: int) -> None:
         if not made.is_locked:
@@ -194,13 +233,12 @@ class Placement:
         if not made.left:
             self.give_up(made, now_ns)
             return
-        step = made.left[0]
-        names, parents_then = made.names, plan.after(made.parents, [step])
+        step, names = made.left[0], made.names
         content: dict[str, Any] = {
             "do": "move", "child": names[step.child], "to": names[step.new], "attempt": made.number,
-            "answer": made.path(step.old, 0, parents_then), "otherwise": made.path(step.old, 0, made.parents),
+            "answer": made.path(step.old, 0, plan.after(made.parents, [step])), "otherwise": made.path(step.old, 0),
         }  # fmt: skip
-        self._send(made.path(0, step.old, made.parents), now_ns, **content)
+        self._send(made.path(0, step.old), now_ns, **content)
         self._broker.at(now_ns + STEP_NS, _step_due, (made, step))
 
     def step_due(self, made: Plan, step: plan.Step, now_ns: int) -> None:
@@ -220,13 +258,20 @@ class Placement:
 
     # -- its neighbours -------------------------------------------------------------------------------------------
 
+    def _asked_for_report(self, content: dict[str, Any], now_ns: int) -> None:
+        if self._report is not None:
+            self._send([content["by"]], now_ns, do="reported", **self._report.written())
+
     def _lock(self, content: dict[str, Any], now_ns: int) -> None:
         answer = "denied"
-        if not self._is_engaged:
+        links = self._broker.overlay.links()
+        if not self._is_engaged and all(session.connection is not None for session in links):
             answer, self._locked_by = "granted", (content["by"], content["attempt"])
             self._broker.at(now_ns + LOCK_NS, _lock_over, self._locked_by)
-        own = self._broker.config.name
-        self._send([content["by"]], now_ns, do=answer, by=own, attempt=content["attempt"])
+        self._send(
+            content["back"], now_ns, do=answer, attempt=content["attempt"], name=content["name"], way=content["way"],
+            neighbours=[session.link.peer for session in links if session.link is not None],
+        )  # fmt: skip
 
     def _unlock(self, content: dict[str, Any], now_ns: int) -> None:
         self.lock_over((content["by"], content["attempt"]), now_ns)
@@ -234,7 +279,7 @@ class Placement:
     def lock_over(self, lock: tuple[str, int], now_ns: int) -> None:
         if self._locked_by == lock:
             self._locked_by = None
-            self._demand.restart(now_ns)
+            self.links_changed(now_ns)
 
     def _move(self, content: dict[str, Any], now_ns: int) -> None:
         """Move a child of this broker, and answer when it has arrived."""
@@ -274,9 +319,9 @@ def _look(broker: "Broker", _: None, now_ns: int) -> None:
     broker.placement.look(now_ns)
 
 
-def _search_on(broker: "Broker", state: Search, now_ns: int) -> None:
+def _search_on(broker: "Broker", searching: Search, now_ns: int) -> None:
     assert broker.placement is not None
-    broker.placement.search_on(state, now_ns)
+    broker.placement.search_on(searching, now_ns)
 
 
 def _answers_due(broker: "Broker", made: Plan, now_ns: int) -> None:

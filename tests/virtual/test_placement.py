@@ -13,6 +13,7 @@ from brokerbed.broker.config import BrokerConfig
 from brokerbed.broker.core.placement import Placement, Plan
 from brokerbed.broker.placement.config import PlacementConfig
 from brokerbed.broker.placement.search import Link, link
+from brokerbed.broker.placement.view import View
 from brokerbed.broker.values import NS_PER_S
 from brokerbed.orchestrator.simulator.clients import Client
 from brokerbed.orchestrator.simulator.loop import Loop
@@ -128,19 +129,18 @@ def test_brokers_measure_the_traffic_that_passes_them(monkeypatch: pytest.Monkey
     size = 12
     world = World((-1, *(random.randrange(child) for child in range(1, size))), drawn_flows(random, size), gain=1)
     measured: dict[int, dict[frozenset[int], float]] = {}
-    original = Placement._demands
+    original = Placement._measured
 
-    def demands(self: Placement, names: list[str]) -> dict[int, float]:
-        found = original(self, names)
-        numbers = [int(name[1:]) for name in names]
-        seconds = (world.loop.now_ns - self._demand.since_ns) / NS_PER_S
+    def noted(self: Placement, now_ns: int) -> View:
+        view = original(self, now_ns)
+        numbers = [int(name[1:]) for name in view.names]
         measured[numbers[0]] = {
-            frozenset(number for place, number in enumerate(numbers) if bits >> place & 1): count / seconds
-            for bits, count in found.items()
+            frozenset(number for place, number in enumerate(numbers) if brokers >> place & 1): rate
+            for brokers, rate in view.demands.items()
         }
-        return found
+        return view
 
-    monkeypatch.setattr(Placement, "_demands", demands)
+    monkeypatch.setattr(Placement, "_measured", noted)
     world.run(60)
     assert len(measured) == size
     for master, rates in measured.items():
