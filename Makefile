@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean fault-campaign lifetimes-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign tandem-campaign local-campaign docker-campaign
+.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean fault-campaign lifetimes-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign tandem-campaign placement-campaign local-campaign docker-campaign
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -89,6 +89,10 @@ theory-campaign: setup ## compare simulations of the papers' settings with their
 
 tandem-campaign: setup ## compare the model of two intermittent peers in series with simulated truths
 	$(BIN)/python -m tests.unit.analysis.tandem_campaign
+
+placement-campaign: setup ## compare the trees of adaptive placement with the best ones (some minutes)
+	$(BIN)/python -m tests.virtual.placement_campaign
+	$(BIN)/python -m tests.virtual.campaign --moves
 
 local-campaign: setup ## compare running brokers with theory, and under faults (over an hour, on a quiet machine)
 	$(BIN)/python -m tests.local.campaign

@@ -1,8 +1,10 @@
 """Adaptive placement: a broker moves the links of its neighbourhood to where the traffic is (Migliavacca, Cugola 2007).
 
 Every broker measures its traffic classes. Once per period it looks for a tree of itself and its neighbours that routes
-this traffic at a lower cost. What the neighbourhood saves is exactly what the whole network saves. If that is enough,
-the broker locks its neighbours, has them move one child after the other (see link_moves.py), and unlocks them.
+this traffic at a lower cost. What the neighbourhood saves is exactly what the whole network saves. If there is none, it
+asks one neighbour for a report and looks for a tree of both with their neighbours, which the paper does not do. If the
+saving is enough, it locks all of these brokers, has one child after the other moved (see link_moves.py), and unlocks
+them.
 
 A broker is locked by one other broker at a time, and whoever does not get all its locks at once gives them back and
 tries again later, so nobody waits for a lock that another one waits with. A lock also ends after a while, in case the
