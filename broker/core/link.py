@@ -40,8 +40,8 @@ _TAG_START = b"\x26" + len(MESSAGE).to_bytes(2, "big") + MESSAGE.encode()  # ide
 class Link:
     __slots__ = (
         "advertised", "advertised_index", "announced", "entries", "entry_index", "entry_rows", "instance",
-        "is_foreign", "is_parent", "last_received_id", "peer", "received", "recent_messages", "sent", "staged",
-        "staged_free_ns",
+        "is_foreign", "is_parent", "last_received_id", "lost_ns", "peer", "received", "recent_messages", "sent",
+        "staged", "staged_free_ns",
     )  # fmt: skip
 
     announced: "Announcements"  # the entries announced to the neighbour; set by Overlay.open_link
@@ -51,6 +51,7 @@ class Link:
         self.peer = peer
         self.is_parent = is_parent
         self.is_foreign = False  # the other end is not a brokerbed broker
+        self.lost_ns: int | None = None  # when the connection was last lost; None: not since this broker started
         self.instance = ""  # identifies the peer's process, see link_proof.instance
         self.entries: dict[Entry, int] = {}  # entry from the neighbour -> when it was last announced; oldest first
         self.advertised: dict[Entry, int] = {}  # likewise: its advertisements, and its answers to ours
@@ -67,6 +68,16 @@ class Link:
     def table(self, entry: Entry) -> dict[Entry, int]:
         """The table to which an entry from the neighbour belongs."""
         return self.entries if entry.is_interest else self.advertised
+
+    def lost(self, now_ns: int) -> None:
+        """The link is down."""
+        self.lost_ns = now_ns
+        self.announced.lost()
+
+    def renew(self, now_ns: int) -> None:
+        """The link is up: what the neighbour has announced is stale only if it is not repeated from now on."""
+        for table in (self.entries, self.advertised):
+            table.update(dict.fromkeys(table, now_ns))
 
     def is_known_copy(self, origin: str, sequence: int) -> bool:
         """Whether a foreign peer has sent this message before. The message is remembered for the next call."""
