@@ -84,11 +84,12 @@ def session(
         except (PySparkException, Py4JError, ConnectionError) as error:
             if (ending := ended_by(error)) is not None:
                 raise ending from None
-            if isinstance(error, Py4JNetworkError | ConnectionError) or _is_dead(spark):
+            text = _text(error)
+            if text is None or isinstance(error, Py4JNetworkError | ConnectionError) or _is_dead(spark):
                 raise SparkError(
                     "Spark's Java process died during the analysis, probably for lack of memory (-v shows its output)"
                 ) from error
-            raise SparkError(f"Spark failed: {_cause(str(error))}") from error
+            raise SparkError(f"Spark failed: {_cause(text)}") from error
         finally:
             with suppress(Py4JError, OSError), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # if Java has died, there is nothing to stop
@@ -138,6 +139,14 @@ def _is_dead(spark: SparkSession) -> bool:
     """Whether the Java process has ended; calls to it then fail in many ways."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
+
+
+def _text(error: Exception) -> str | None:
+    """The text of an error, which Java is asked for; None if Java has ended in the meantime."""
+    try:
+        return str(error)
+    except (Py4JError, OSError):
+        return None
 
 
 def _java_options(rows: int, archive: Path | None) -> str:

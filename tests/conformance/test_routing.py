@@ -16,7 +16,7 @@ from tests.conformance.test_overlaps import distribute
 
 PARENTS = {"top": None, "left": "top", "right": "top", "low": "right"}
 CHURN = """
-refresh: 3s
+refresh: 8s
 classes: {count: 12, groups: 3}
 subscriptions: {mean_active: 24, lifetime: {mean: 2s}, wide: {mean_active: 3}, qos: 1}
 publications: {rate: 20/s, qos: 1, sources: {on: {mean: 2s}, off: {mean: 2s}}}
