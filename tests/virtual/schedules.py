@@ -31,6 +31,7 @@ FILTERS = ("a/1", "a/2", "b/1", "a/c", "a/+", "a/#", "+/1", "#")
 ACTIVE_MS = 20_000  # in which things happen
 CALM_NS = 120 * NS_PER_S  # for everything to arrive after the last fault
 EVENTS_MAX = 3_000_000
+REFRESH_S = 60  # faults together last less than two such periods, so nobody drops an entry as stale
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Schedule:
     commit_ms: int = 2  # how long storing takes
     delay_ms: int = 0  # of every link
     advertisements: tuple[tuple[int, int, str], ...] = ()  # when, broker, filter: the publisher there (un)advertises
+    refresh_s: int = 0  # of all brokers; 0: never
 
     @staticmethod
     def read(text: str) -> "Schedule":
@@ -95,6 +97,7 @@ def draw(seed: int) -> Schedule:
             sorted((time_ms(), random.randrange(min(size, 3)), random.choice(FILTERS))
                    for _ in range(random.randint(0, 20)))
         ),
+        refresh_s=random.choice((0, REFRESH_S)),
     )  # fmt: skip
 
 
@@ -138,7 +141,7 @@ class Trial:
         def config(life: int) -> BrokerConfig:
             return BrokerConfig(
                 name=f"b{number}", incarnation=str(life), id_token=f"{number}/{life}", routing=schedule.routing,
-                keep_alive_max_s=0,
+                keep_alive_max_s=0, refresh_s=schedule.refresh_s,
             )  # fmt: skip
 
         host = Host(
@@ -344,6 +347,8 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
             yield smaller
     if schedule.delay_ms:
         yield replace(schedule, delay_ms=0)
+    if schedule.refresh_s:
+        yield replace(schedule, refresh_s=0)
 
 
 def _without(schedule: Schedule, broker: int) -> Schedule | None:
