@@ -23,7 +23,7 @@ from brokerbed.analysis.java import need_java
 from brokerbed.analysis.jobs.cluster import await_executors, check_master, is_local, prepare
 
 LOCAL = "local[*]"
-DRIVER_MEMORY = "2g"  # of the Java heap; sorts and joins that do not fit spill to disk
+DRIVER_MEMORY, DRIVER_MEMORY_LARGE = "2g", "4g"  # of the Java heap; sorts and joins that do not fit spill to disk
 ROWS_PER_PARTITION = 1_000_000
 PARTITIONS_MIN, PARTITIONS_MAX = 2, 2000
 TRACEBACK = "Traceback (most recent call last):"
@@ -49,7 +49,7 @@ def session(
     options = {
         "spark.master": master,
         "spark.app.name": "brokerbed",
-        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.driver.memory": DRIVER_MEMORY_LARGE if is_local(master) and rows > SMALL_ROWS else DRIVER_MEMORY,
         "spark.ui.enabled": "false",
         "spark.ui.retainedJobs": "10",  # these are for a page that is switched off, and fill the heap
         "spark.ui.retainedStages": "10",
@@ -57,6 +57,7 @@ def session(
         "spark.sql.ui.retainedExecutions": "1",
         "spark.driver.extraJavaOptions": _java_options(rows, archive),
         "spark.ui.showConsoleProgress": "false",
+        "spark.unsafe.sorter.spill.read.ahead.enabled": "false",  # takes 2 MB for each part of a sort that was spilled
         "spark.speculation": "false",  # two tasks for one run would write to the same folder
         "spark.buffer.pageSize": "4m",  # each sort and window needs one, and ten of the default 32 MB are too much
         "spark.sql.adaptive.enabled": str(rows > SMALL_ROWS).lower(),
