@@ -23,7 +23,7 @@ from brokerbed.analysis.java import need_java
 from brokerbed.analysis.jobs.cluster import await_executors, check_master, is_local, prepare
 
 LOCAL = "local[*]"
-DRIVER_MEMORY = "2g"  # of the Java heap; sorts and joins that do not fit spill to disk
+DRIVER_MEMORY, DRIVER_MEMORY_LARGE = "2g", "4g"  # of the Java heap; sorts and joins that do not fit spill to disk
 ROWS_PER_PARTITION = 1_000_000
 PARTITIONS_MIN, PARTITIONS_MAX = 2, 2000
 TRACEBACK = "Traceback (most recent call last):"
@@ -49,7 +49,7 @@ def session(
     options = {
         "spark.master": master,
         "spark.app.name": "brokerbed",
-        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.driver.memory": DRIVER_MEMORY_LARGE if is_local(master) and rows > SMALL_ROWS else DRIVER_MEMORY,
         "spark.ui.enabled": "false",
         "spark.ui.retainedJobs": "10",  # these are for a page that is switched off, and fill the heap
         "spark.ui.retainedStages": "10",
@@ -57,6 +57,7 @@ def session(
         "spark.sql.ui.retainedExecutions": "1",
         "spark.driver.extraJavaOptions": _java_options(rows, archive),
         "spark.ui.showConsoleProgress": "false",
+        "spark.unsafe.sorter.spill.read.ahead.enabled": "false",  # takes 2 MB for each part of a sort that was spilled
         "spark.speculation": "false",  # two tasks for one run would write to the same folder
         "spark.buffer.pageSize": "4m",  # each sort and window needs one, and ten of the default 32 MB are too much
         "spark.sql.adaptive.enabled": str(rows > SMALL_ROWS).lower(),
@@ -84,11 +85,12 @@ def session(
         except (PySparkException, Py4JError, ConnectionError) as error:
             if (ending := ended_by(error)) is not None:
                 raise ending from None
-            if isinstance(error, Py4JNetworkError | ConnectionError) or _is_dead(spark):
+            text = _text(error)
+            if text is None or isinstance(error, Py4JNetworkError | ConnectionError) or _is_dead(spark):
                 raise SparkError(
                     "Spark's Java process died during the analysis, probably for lack of memory (-v shows its output)"
                 ) from error
-            raise SparkError(f"Spark failed: {_cause(str(error))}") from error
+            raise SparkError(f"Spark failed: {_cause(text)}") from error
         finally:
             with suppress(Py4JError, OSError), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # if Java has died, there is nothing to stop
@@ -138,6 +140,14 @@ def _is_dead(spark: SparkSession) -> bool:
     """Whether the Java process has ended; calls to it then fail in many ways."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
+
+
+def _text(error: Exception) -> str | None:
+    """The text of an error, which Java is asked for; None if Java has ended in the meantime."""
+    try:
+        return str(error)
+    except (Py4JError, OSError):
+        return None
 
 
 def _java_options(rows: int, archive: Path | None) -> str:

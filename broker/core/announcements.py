@@ -108,7 +108,7 @@ class Announcements:
         if self._waiting or len(self._unacknowledged) >= UNACKNOWLEDGED_MAX:
             self._wait(change)
         else:
-            self._send(change, now_ns)
+            self._send(change, announced, now_ns)
 
     def acknowledged(self, packet_id: int, now_ns: int) -> None:
         change, replaced = self._unacknowledged.pop(packet_id, (None, ()))
@@ -124,7 +124,7 @@ class Announcements:
         while self._waiting and len(self._unacknowledged) < UNACKNOWLEDGED_MAX:
             entry, change = self._waiting.popitem(last=False)
             if change.is_added or entry in self.entries:
-                self._send(change, now_ns)
+                self._send(change, self.entries.get(entry), now_ns)
 
     def _acknowledged(self, change: Change, announced: Announced, packet_id: int, now_ns: int) -> None:
         entry = change.entry
@@ -198,12 +198,16 @@ class Announcements:
         return self.index is None or self.index.cover_of(entry.filter) is None
 
     def unwanted(self, wanted: dict[Entry, None]) -> list[Entry]:
-        """The announced entries that are not wanted and that no announced cover is about to replace."""
-        return [
+        """The announced entries that are not wanted and that no announced cover is about to replace.
+
+        Answers come first: without the interest that they stand for they would not be true.
+        """
+        found = [
             entry
             for entry, announced in self.entries.items()
             if entry not in wanted and not announced.replaced_by and not entry.is_request
         ]
+        return sorted(found, key=lambda entry: not entry.is_answer)
 
     def request(self, entry: Entry, now_ns: int) -> None:
         """Ask the parent for retained messages, now or when the link is up."""
@@ -268,11 +272,10 @@ class Announcements:
             announced.unacknowledged_id = UNCERTAIN
             self._save(change.entry, announced, False)
 
-    def _send(self, change: Change, now_ns: int) -> None:
+    def _send(self, change: Change, announced: Announced | None, now_ns: int) -> None:
         broker, session, entry = self._broker, self.session, change.entry
         assert session.link is not None
         assert session.connection is not None
-        announced = self.entries.get(entry)
         if announced is not None and announced.unacknowledged_id and entry.is_advertisement:
             withdrawing = self._unacknowledged.get(announced.unacknowledged_id)
             announced.following = change if change.is_added else None
@@ -286,7 +289,7 @@ class Announcements:
             announced = self._new(entry)
         packet_id = persist.take_packet_id(broker, session)
         session.parked[packet_id] = None  # the id is in use until the packet is acknowledged
-        replaced = self._replaced(entry) if change.is_added and broker.overlay.algorithm.covers else []
+        replaced = self._replaced(entry) if self.index is not None and change.is_added else []
         self._unacknowledged[packet_id] = change, replaced
         announced.unacknowledged_id, announced.replaced_by = packet_id, 0
         announced.is_asked_for = change.is_added
@@ -304,6 +307,8 @@ class Announcements:
     def _replaced(self, entry: Entry) -> list[Entry]:
         """The announced entries that the neighbour drops when it gets this one."""
         assert self.index is not None
+        if not self._broker.overlay.algorithm.covers:
+            return []
         return [Entry(topic_filter) for topic_filter in self.index.covered_by(entry.filter)]
 
     def _replace(self, replaced: list[Entry], packet_id: int, now_ns: int) -> None:

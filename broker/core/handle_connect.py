@@ -320,7 +320,7 @@ def _detach(broker: "Broker", connection: "Connection", now_ns: int) -> None:
     assert session is not None
     deliver.disconnected(broker, session, now_ns)
     if session.link is not None:
-        session.link.announced.lost()
+        session.link.lost(now_ns)
     if connection.will is not None:
         delay_s = min(connection.will.will_delay_interval, session.expiry_s)
         session.will, connection.will = connection.will, None

@@ -214,7 +214,7 @@ def forget_all(broker: "Broker", session: Session, now_ns: int) -> None:
 
 
 def _is_resync(properties: list[tuple[str, str]]) -> bool:
-    return property_of(properties, RESYNCS) is not None
+    return bool(properties) and property_of(properties, RESYNCS) is not None
 
 
 def _log(broker: "Broker", kind: Kind, session: Session, topic_filter: str, qos: int, now_ns: int) -> None:

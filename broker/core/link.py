@@ -43,7 +43,7 @@ class Link:
     __slots__ = (
         "address", "advertised", "advertised_index", "announced", "came_from", "entries", "entry_index", "entry_rows",
         "hands_over", "has_moved", "instance", "is_foreign", "is_parent", "is_silent", "is_successor",
-        "last_received_id", "moves_to", "peer", "received", "recent_messages", "sent", "skips", "staged",
+        "last_received_id", "lost_ns", "moves_to", "peer", "received", "recent_messages", "sent", "skips", "staged",
         "staged_floor_ns", "staged_free_ns", "successor",
     )  # fmt: skip
 
@@ -55,6 +55,7 @@ class Link:
         self.is_parent = is_parent
         self.is_foreign = False  # the other end is not a brokerbed broker
         self.address = ""  # where the neighbour listens, HOST:PORT, if it has said so
+        self.lost_ns: int | None = None  # when the connection was last lost; None: not since this broker started
         self.instance = ""  # identifies the peer's process, see link_proof.instance
         self.entries: dict[Entry, int] = {}  # entry from the neighbour -> when it was last announced; oldest first
         self.advertised: dict[Entry, int] = {}  # likewise: its advertisements, and its answers to ours
@@ -81,6 +82,16 @@ class Link:
     def table(self, entry: Entry) -> dict[Entry, int]:
         """The table to which an entry from the neighbour belongs."""
         return self.entries if entry.is_interest else self.advertised
+
+    def lost(self, now_ns: int) -> None:
+        """The link is down."""
+        self.lost_ns = now_ns
+        self.announced.lost()
+
+    def renew(self, now_ns: int) -> None:
+        """The link is up: what the neighbour has announced is stale only if it is not repeated from now on."""
+        for table in (self.entries, self.advertised):
+            table.update(dict.fromkeys(table, now_ns))
 
     def is_known_copy(self, origin: str, sequence: int) -> bool:
         """Whether a foreign peer has sent this message before. The message is remembered for the next call."""

@@ -337,7 +337,7 @@ class Overlay:
         assert self.parent is not None
         assert self.parent.link is not None
         deliver.disconnected(self._broker, self.parent, now_ns)
-        self.parent.link.announced.lost()
+        self.parent.link.lost(now_ns)
         self.retained.lost()
 
     def resynchronise(self, session: Session, now_ns: int) -> None:
@@ -345,13 +345,23 @@ class Overlay:
         link = session.link
         if link is None or link.is_silent:  # it is the session of a client, or of a link that is about to end
             return
-        wanted = dict.fromkeys(self.strategy.wanted(link))
+        link.renew(now_ns)
+        wanted, has_dropped_ours = dict.fromkeys(self.strategy.wanted(link)), self._may_have_dropped_ours(link, now_ns)
         for entry in wanted:
-            if not link.announced.is_acknowledged(entry):
+            if has_dropped_ours or not link.announced.is_acknowledged(entry):
                 self._announce(link, entry, True, RESYNC, now_ns)
         link.announced.repeat_requests(now_ns)
         for entry in link.announced.unwanted(wanted):  # last, so that there is an entry for everything at any time
             self._announce(link, entry, False, RESYNC, now_ns)
+
+    def _may_have_dropped_ours(self, link: Link, now_ns: int) -> bool:
+        """Whether the neighbour may have dropped our entries because they were not repeated while the link was down.
+
+        They may have been repeated for the last time one period before it was lost.
+        """
+        if not self._refresh_ns:
+            return False
+        return link.lost_ns is None or now_ns - link.lost_ns >= (STALE_PERIODS - 1) * self._refresh_ns
 
 
 def _ping(broker: "Broker", connection: "Connection", now_ns: int) -> None:

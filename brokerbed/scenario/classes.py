@@ -177,6 +177,10 @@ class Subscriptions(Part):
                 )  # fmt: skip
         if self.profile is not None and not self.mean_active and self.wide is None and not self.at:
             raise problem("a profile needs subscriptions that arrive, as in mean_active: 100", "profile")
+        if is_given["where"] and not self.model_fields_set & {"mean_active", "population", "wide", "roam"}:
+            raise problem(
+                "where needs subscriptions that are spread over these brokers, as in mean_active: 100", "where"
+            )
         return self
 
 
@@ -228,4 +232,6 @@ class Publications(Part):
             raise problem("sources need a rate, as in rate: 10/s, at which they publish while they are on", "sources")
         if self.profile is not None and not has_rate:
             raise problem("a profile needs a rate, as in rate: 10/s", "profile")
+        if "where" in self.model_fields_set and "rate" not in self.model_fields_set:
+            raise problem("where needs a rate, as in rate: 10/s, which is spread over these brokers", "where")
         return self

@@ -34,6 +34,7 @@ BROKERS_MAX = 15
 ACTIVE_MS = 20_000  # in which things happen
 CALM_NS = 120 * NS_PER_S  # for everything to arrive after the last fault
 EVENTS_MAX = 3_000_000
+REFRESH_S = 60  # faults together last less than two such periods, so nobody drops an entry as stale
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Schedule:
     moves: tuple[tuple[int, int, int], ...] = ()  # when, child, which of its parent's other neighbours gets it
     service_us: int = 0  # mean of the emulated service at inputs and links
     placement_ms: int = 0  # period of adaptive placement; 0: none
+    refresh_s: int = 0  # of all brokers; 0: never
 
     @staticmethod
     def read(text: str) -> "Schedule":
@@ -101,6 +103,7 @@ def draw(seed: int) -> Schedule:
             sorted((time_ms(), random.randrange(min(size, 3)), random.choice(FILTERS))
                    for _ in range(random.randint(0, 20)))
         ),
+        refresh_s=random.choice((0, REFRESH_S)),
     )  # fmt: skip
 
 
@@ -177,6 +180,7 @@ class Trial:
             return BrokerConfig(
                 name=f"b{number}", incarnation=str(life), id_token=f"{number}/{life}", routing=schedule.routing,
                 keep_alive_max_s=0, service_in=service, service_link=service, placement=placement,
+                refresh_s=schedule.refresh_s,
             )  # fmt: skip
 
         host = Host(

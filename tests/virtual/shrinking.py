@@ -36,6 +36,8 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
             yield smaller
     if schedule.delay_ms:
         yield replace(schedule, delay_ms=0)
+    if schedule.refresh_s:
+        yield replace(schedule, refresh_s=0)
 
 
 def _without(schedule: Schedule, broker: int) -> Schedule | None:

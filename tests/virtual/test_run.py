@@ -58,9 +58,13 @@ def test_same_seed_same_log_byte_for_byte(tmp_path: Path) -> None:
 
 
 def test_same_seed_same_log_for_each_routing_algorithm(tmp_path: Path) -> None:
-    sweep = f"sweep: {{routing: [{', '.join(ALGORITHMS.built_in)}]}}\n"
+    """With covers and merged filters, sources that come and go, and a refresh, so that each algorithm does all it can."""
+    text = SMALL.replace("classes: 5", "classes: {count: 12, groups: 3}\nrefresh: 3s")
+    text = text.replace("lifetime: {mean: 10s}", "lifetime: {mean: 3s}, wide: {mean_active: 4}")
+    text = text.replace("rate: 20/s}", "rate: 20/s, sources: {on: {mean: 2s}, off: {mean: 2s}}}")
+    text += f"sweep: {{routing: [{', '.join(ALGORITHMS.built_in)}]}}\n"
     for hash_seed in ("1", "2"):
-        done = run(tmp_path, SMALL + sweep, "--out", hash_seed, hash_seed=hash_seed)
+        done = run(tmp_path, text, "--out", hash_seed, hash_seed=hash_seed)
         assert done.returncode == 0, done.stderr
     assert same(tmp_path / "1" / "latest" / "points", tmp_path / "2" / "latest" / "points")
 

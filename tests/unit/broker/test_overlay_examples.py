@@ -24,6 +24,7 @@ from tests.overlay_examples import (
     Step,
     play,
 )
+from tests.routing_oracle import ALL
 
 
 class Cores:
@@ -271,3 +272,38 @@ def test_window_of_a_link_is_its_own_in_both_directions(origin: str, target: str
     assert "b" in network.links
     assert network.nodes["a"].broker.counters.protocol_errors == 0
     assert network.nodes["b"].broker.counters.protocol_errors == 0
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("down_s", [15.0, 25.0, 60.0])
+@pytest.mark.parametrize("routing", ALL[1:])
+def test_refreshed_entries_are_right_as_soon_as_a_link_is_back(routing: str, down_s: float, is_restarted: bool) -> None:
+    """Entries become stale after 30 s. Those of a link that is back are not dropped before the neighbour could repeat
+    them, and those that were dropped while it was down are announced again at once."""
+    network = Network({"a": None, "b": "a"}, is_durable=True, refresh_s=10.0, routing=routing, keep_alive_max_s=0)
+    clients = [network.client(node, f"{kind} {node}") for kind in ("reader", "writer") for node in "ab"]
+    readers, writers = clients[:2], clients[2:]
+
+    def tables() -> list[dict[str, list[str]]]:
+        return [found(node) for node in "ab" for found in (network.entries, network.advertised)]
+
+    for client in clients:
+        client.connect(expiry_s=FOREVER_S, keep_alive=0)
+    for reader, writer in zip(readers, writers, strict=True):
+        reader.subscribe("t")
+        writer.subscribe("$advertise/t")
+    network.wait(5)
+    right = tables()
+    network.cut("b")
+    network.wait(down_s)
+    if is_restarted:
+        network.restart("b")
+        for client in clients[1::2]:
+            client.connect(clean=False, expiry_s=FOREVER_S, keep_alive=0)
+    network.join("b")
+    for number in range(15):
+        assert tables() == right, number
+        for writer in writers:
+            writer.publish("t", b"%d" % number, qos=1)
+        network.wait(1)
+    assert [len(reader.payloads()) for reader in readers] == [30, 30]

@@ -102,6 +102,8 @@ MISTAKES = {
     "wide without lifetime": (TREE + "classes: {count: 9, groups: 3}\nsubscriptions: {wide: {mean_active: 3}}\n", 6, "subscriptions.lifetime", "is required"),
     "wide without a number": (TREE + "classes: {count: 9, groups: 3}\nsubscriptions: {lifetime: {mean: 1s}, wide: {}}\n", 6, "subscriptions.wide.mean_active", "is required"),
     "sources without rate": (TREE + "publications:\n  sources: {on: {mean: 1s}, off: {mean: 1s}}\n", 6, "publications.sources", "sources need a rate"),
+    "places of publications without rate": (TREE + "publications:\n  where: leaves\n  at: [{broker: b1, class: 0, rate: 1/s}]\n", 6, "publications.where", "where needs a rate"),
+    "places without spread subscriptions": (TREE + "subscriptions:\n  where: [b1]\n  lifetime: {mean: 1s}\n", 6, "subscriptions.where", "where needs subscriptions"),
     "sources that never go": (TREE + "publications: {rate: 1/s, sources: {on: {mean: 1s}}}\n", 5, "publications.sources.off", "is required"),
     "population with mean_active": (TREE + "subscriptions:\n  mean_active: 3\n  lifetime: {mean: 1s}\n  population: {size: 3, on: {mean: 1s}, off: {mean: 1s}}\n", 8, "subscriptions.population", "population and mean_active exclude each other"),
     "population in words": (TREE + "subscriptions: {population: {size: few, on: {mean: 1s}, off: {mean: 1s}}}\n", 5, "subscriptions.population.size", "whole number|valid integer"),
