@@ -175,9 +175,22 @@ class Subscriptions(Part):
                     f"the population at {entry.broker} needs on and off, as in {Population.example},"
                     " unless subscriptions.population has them", "at"
                 )  # fmt: skip
-        if self.profile is not None and not self.mean_active and self.wide is None and not self.at:
-            raise problem("a profile needs subscriptions that arrive, as in mean_active: 100", "profile")
+        self._subscriptions_arrive(is_given)
         return self
+
+    def _subscriptions_arrive(self, is_given: dict[str, bool]) -> None:
+        """Complains about keys that would have no effect without subscriptions that arrive."""
+        if self.wide is not None or any(entry.population is None for entry in self.at):
+            return
+        if self.profile is not None and not self.mean_active:
+            raise problem("a profile needs subscriptions that arrive, as in mean_active: 100", "profile")
+        if self.roam and "mean_active" not in self.model_fields_set:
+            raise problem("roam needs subscriptions that arrive, as in mean_active: 100", "roam")
+        for key in ("population", "static"):
+            if is_given[key] and self.lifetime is not None:
+                raise problem(
+                    f"lifetime and {key} exclude each other, unless wide or at has subscriptions that arrive", "lifetime"
+                )
 
 
 _EXCLUSIVE = (
