@@ -188,9 +188,8 @@ class Subscriptions(Part):
             raise problem("roam needs subscriptions that arrive, as in mean_active: 100", "roam")
         for key in ("population", "static"):
             if is_given[key] and self.lifetime is not None:
-                raise problem(
-                    f"lifetime and {key} exclude each other, unless wide or at has subscriptions that arrive", "lifetime"
-                )
+                words = f"lifetime and {key} exclude each other, unless wide or at has subscriptions that arrive"
+                raise problem(words, "lifetime")
 
 
 _EXCLUSIVE = (
