@@ -10,9 +10,10 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -142,7 +143,8 @@ def counting() -> Iterator[list[CountingRelay]]:
         yield CountingRelay.made
 
 
-class Counted(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Counted:
     """What crossed the links of a run: notifications, the seconds from the first to the last, and all bytes meanwhile."""
 
     count: int
@@ -170,13 +172,14 @@ def main() -> int:
     for routing in given.routing or ["peer"]:
         with TemporaryDirectory() as place:
             text = CHURN.format(routing=routing, measure_s=given.measure, links=LINKS)
-            count, seconds, size_bytes = counted(text, Path(place))
+            found = counted(text, Path(place))
             rows = predict(load(Path(place) / "wire.yaml").points[0]).rows
         expected = next(row.predicted for row in rows if row.metric == "rate.notifications")
         used = [row.predicted or 0.0 for row in rows if row.metric == "link.utilisation"]
         assert expected is not None
-        wrong += _differs(f"{routing}, packets", count / seconds, expected, WITHIN)
-        wrong += _differs(f"{routing}, bytes", size_bytes / seconds, sum(used) * BANDWIDTH / 8, BYTES_WITHIN)
+        wrong += _differs(f"{routing}, packets", found.count / found.seconds, expected, WITHIN)
+        expected_bytes = sum(used) * BANDWIDTH / 8
+        wrong += _differs(f"{routing}, bytes", found.size_bytes / found.seconds, expected_bytes, BYTES_WITHIN)
     return 1 if wrong else 0
 
 
