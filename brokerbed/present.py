@@ -274,8 +274,10 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 def _warnings(prediction: Prediction) -> Iterable[str]:
     for queue in prediction.unstable:
+        rounded = number(queue.utilisation)
+        utilisation = rounded if rounded != "1" else f"{queue.utilisation:.7g}"  # 1.0001 must not look like 1
         yield (
-            f"unstable: the {queue.stage} queue at {queue.at} has utilisation {number(queue.utilisation)},"
+            f"unstable: the {queue.stage} queue at {queue.at} has utilisation {utilisation},"
             f" which must be below 1; what depends on it has no prediction"
         )
     for note in prediction.notes:

@@ -51,8 +51,13 @@ def with_crossings(
             sentences.append(f"{of_family}published: from {number(x)} on.")
             heights = [y for y in (_height(line, x) for line in _lines(curves).values()) if y is not None]
             marks += [(x, y, f"{of_family}published: from {number(x)} on") for y in sorted(heights)[:1]]
-    note = " ".join(sentence[0].upper() + sentence[1:] for sentence in sentences)
+    note = " ".join(map(_capitalised, sentences))
     return replace(chart, marks=marks, note=note) if sentences else chart
+
+
+def _capitalised(sentence: str) -> str:
+    """Symbols like ω stay as they are."""
+    return sentence[0].upper() + sentence[1:] if sentence[0].isascii() else sentence
 
 
 def crossings(curves: Sequence[Curve], are_measured: bool = False) -> list[tuple[float, float, str]]:

@@ -175,13 +175,21 @@ class Subscriptions(Part):
                     f"the population at {entry.broker} needs on and off, as in {Population.example},"
                     " unless subscriptions.population has them", "at"
                 )  # fmt: skip
-        if self.profile is not None and not self.mean_active and self.wide is None and not self.at:
-            raise problem("a profile needs subscriptions that arrive, as in mean_active: 100", "profile")
         if is_given["where"] and not self.model_fields_set & {"mean_active", "population", "wide", "roam"}:
             raise problem(
                 "where needs subscriptions that are spread over these brokers, as in mean_active: 100", "where"
             )
+        self._subscriptions_arrive()
         return self
+
+    def _subscriptions_arrive(self) -> None:
+        """Complains about keys that would have no effect without subscriptions that arrive."""
+        if self.wide is not None or any(entry.population is None for entry in self.at):
+            return
+        if self.profile is not None and not self.mean_active:
+            raise problem("a profile needs subscriptions that arrive, as in mean_active: 100", "profile")
+        if self.roam and "mean_active" not in self.model_fields_set:
+            raise problem("roam needs subscriptions that arrive, as in mean_active: 100", "roam")
 
 
 _EXCLUSIVE = (

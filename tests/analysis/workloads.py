@@ -23,8 +23,8 @@ WORKLOADS = {
     + "subscriptions: {population: {size: 2, on: {mean: 1s, law: uniform}, off: {mean: 5s}}}\n",
     "static": "classes: 100\n" + PUBLISHED
     + "subscriptions: {static: {count: 2, place: random, redraw: 4s}}\n",
-    "roam": "classes: 100\n" + PUBLISHED
-    + "subscriptions: {where: leaves, mean_active: 150, lifetime: {mean: 4s}, roam: 0.6}\n",
+    "roam": "classes: 400\n" + PUBLISHED  # many, as a subscription stays for 10 s with all its moves
+    + "subscriptions: {where: leaves, mean_active: 600, lifetime: {mean: 4s}, roam: 0.6}\n",
     "sine": "classes: 200\npublications: {rate: 150/s, profile: {sine: {period: 5s, amplitude: 0.5}}}\n"
      "subscriptions: {mean_active: 150, lifetime: {mean: 1s}, profile: {sine: {period: 5s, amplitude: 0.8}}}\n",
     "steps": "classes: 200\n" + PUBLISHED

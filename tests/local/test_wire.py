@@ -38,7 +38,7 @@ LINKS = {"leaf": 5, "root": 2}  # b3-b1-b4, b1-b0-b2-b5; b0-b2-b5
 
 
 def test_peer_routing_uses_the_smallest_subtree_on_the_wire(tmp_path: Path) -> None:
-    count, _ = counted(FIXED, tmp_path)
+    count = counted(FIXED, tmp_path).count
     (log,) = (tmp_path / "runs").glob("fixed-*/log")
     events = pq.read_table(log).to_pylist()
     published = [row["client"] for row in events if row["event"] == "published"]

@@ -1,7 +1,8 @@
-"""Notifications counted on the wire: a proxy in every link that knows MQTT's framing and nothing else of brokerbed.
+"""Notifications and bytes counted on the wire: a proxy in every link that knows MQTT's framing and nothing else of brokerbed.
 
 `python -m tests.local.wire`, part of `make algorithms-campaign`: a tree of seven running brokers under peer routing, or
-under the algorithms that are given. Exit code 1 if the packets differ from the prediction by more than 3%.
+under the algorithms that are given. Exit code 1 if the packets differ from the prediction by more than 3%, or the bytes
+of all links from those of the predicted utilisations by more than 2%.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +25,8 @@ from brokerbed.orchestrator.run import run
 from brokerbed.scenario import load
 
 PUBLISH = 3
-WITHIN = 0.03
+WITHIN, BYTES_WITHIN = 0.03, 0.02
+BANDWIDTH = 100_000_000  # bits per second, of which little is used
 CHURN = """
 scenario: 1
 name: wire
@@ -33,8 +36,13 @@ routing: {routing}
 classes: 200
 subscriptions: {{mean_active: 250, lifetime: {{mean: 1s}}}}
 publications: {{rate: 400/s}}
+links: [{links}]
 durability: memory
 """
+LINKS = ", ".join(
+    f"{{between: [b{parent}, b{child}], bandwidth: {BANDWIDTH}bit/s}}"
+    for child, parent in enumerate((0, 0, 1, 1, 2, 2), 1)
+)
 
 
 class Notifications:
@@ -43,6 +51,7 @@ class Notifications:
     def __init__(self) -> None:
         self.count = 0
         self.size_bytes = 0  # of everything, packets of other kinds included
+        self.sizes_bytes = [0, 0]  # the same before the first notification, and up to the last one
         self.times_s: list[float] = []
         self._bytes = bytearray()
 
@@ -54,6 +63,8 @@ class Notifications:
             del self._bytes[:size]
             if packet[0] >> 4 == PUBLISH and not self._topic(packet).startswith(b"$"):
                 self.count += 1
+                first_bytes = self.size_bytes - len(data) if self.count == 1 else self.sizes_bytes[0]
+                self.sizes_bytes = [first_bytes, self.size_bytes]
                 self.times_s = [*self.times_s[:1], now_s]
 
     def _packet_bytes(self) -> int | None:
@@ -132,15 +143,24 @@ def counting() -> Iterator[list[CountingRelay]]:
         yield CountingRelay.made
 
 
-def counted(text: str, folder: Path) -> tuple[int, float]:
-    """How many notifications crossed links in a run of this scenario, and the seconds from the first to the last."""
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What crossed the links of a run: notifications, the seconds from the first to the last, and all bytes meanwhile."""
+
+    count: int
+    seconds: float
+    size_bytes: int
+
+
+def counted(text: str, folder: Path) -> Counted:
     file = folder / "wire.yaml"
     file.write_text(text, encoding="utf-8")
     with counting() as relays:
         run(load(file), "local", None, 1, folder / "runs", lambda _: None)
     seen = [way for relay in relays for way in relay.ways_seen]
     times_s = [time_s for way in seen for time_s in way.times_s]
-    return sum(way.count for way in seen), max(times_s) - min(times_s)
+    size_bytes = sum(last - first for first, last in (way.sizes_bytes for way in seen))
+    return Counted(sum(way.count for way in seen), max(times_s) - min(times_s), size_bytes)
 
 
 def main() -> int:
@@ -151,16 +171,22 @@ def main() -> int:
     wrong = 0
     for routing in given.routing or ["peer"]:
         with TemporaryDirectory() as place:
-            text = CHURN.format(routing=routing, measure_s=given.measure)
-            count, seconds = counted(text, Path(place))
+            text = CHURN.format(routing=routing, measure_s=given.measure, links=LINKS)
+            found = counted(text, Path(place))
             rows = predict(load(Path(place) / "wire.yaml").points[0]).rows
         expected = next(row.predicted for row in rows if row.metric == "rate.notifications")
+        used = [row.predicted or 0.0 for row in rows if row.metric == "link.utilisation"]
         assert expected is not None
-        error = count / seconds / expected - 1
-        measured = f"{count} packets in {seconds:.1f} s, {count / seconds:.1f}/s"
-        print(f"{routing}: {measured}; predicted {expected:.1f}/s, {error:+.2%}", flush=True)
-        wrong += abs(error) > WITHIN
+        wrong += _differs(f"{routing}, packets", found.count / found.seconds, expected, WITHIN)
+        expected_bytes = sum(used) * BANDWIDTH / 8
+        wrong += _differs(f"{routing}, bytes", found.size_bytes / found.seconds, expected_bytes, BYTES_WITHIN)
     return 1 if wrong else 0
+
+
+def _differs(what: str, measured_per_s: float, expected_per_s: float, within: float) -> bool:
+    error = measured_per_s / expected_per_s - 1
+    print(f"{what}: {measured_per_s:.1f}/s; predicted {expected_per_s:.1f}/s, {error:+.2%}", flush=True)
+    return abs(error) > within
 
 
 if __name__ == "__main__":

@@ -112,5 +112,6 @@ sweep:
     assert list(places) == [
         f"ω = {rate}/s, {kind}: flooding" for rate in (2, 4) for kind in ("predicted", "measured")
     ]  # fmt: skip
+    assert chart.note.startswith("ω = 2/s, predicted: identity is cheapest first")
     assert places["ω = 2/s, predicted: flooding"] < places["ω = 4/s, predicted: flooding"]
     assert places["ω = 2/s, predicted: flooding"] == places["ω = 2/s, measured: flooding"]

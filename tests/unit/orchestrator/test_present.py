@@ -24,3 +24,11 @@ def test_warning_of_several_points_is_told_once_with_their_number(
         "warning: subscriber z at b2 receives nothing, as nobody publishes to u; correct its topic, or publish to it (topics of publishers: t) (at every point)",
         "unstable: the subscriber queue at s has utilisation 1.1, which must be below 1; what depends on it has no prediction (at 2 of 3 points, first at publishers.p.rate=11/s)",
     ]
+
+
+def test_utilisation_just_above_one_does_not_look_like_one(
+    from_text: FromText, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (point,) = from_text(MINIMAL + SWEPT.replace("2/s", "10.0001/s").partition("sweep")[0]).points
+    present.print_warnings([predict(point, detail=False)])
+    assert "the subscriber queue at s has utilisation 1.00001, which must be below 1" in capsys.readouterr().err

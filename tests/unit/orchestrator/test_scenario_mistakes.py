@@ -127,6 +127,7 @@ MISTAKES = {
     "roam with population": (TREE + "subscriptions: {population: {size: 3, on: {mean: 1s}, off: {mean: 1s}}, roam: 0.5}\n", 5, "subscriptions.roam", "roam and population exclude each other"),
     "roam with static": (TREE + "subscriptions: {static: {count: 1, place: best}, roam: 0.5}\n", 5, "subscriptions.roam", "roam and static exclude each other"),
     "roam with a population here": (TREE + "subscriptions: {roam: 0.5, lifetime: {mean: 1s}, at: [{broker: b1, class: 0, population: {size: 1, on: {mean: 1s}, off: {mean: 1s}}}]}\n", 5, "subscriptions.roam", "roam and a population \\(at b1\\) exclude each other"),
+    "roam without arrivals": (TREE + "subscriptions: {roam: 0.5}\n", 5, "subscriptions.roam", "roam needs subscriptions that arrive"),
     "nowhere to roam": (TREE + "subscriptions: {mean_active: 1, lifetime: {mean: 1s}, roam: 0.5, where: [b1]}\n", 5, "subscriptions.roam", "at least two brokers"),
     "media in words": (TREE + "media: b0\n", 5, "media", "must be a list"),
     "a medium that is no broker": (TREE + "media: [b0, b9]\n", 5, "media.1", "no broker b9"),
