@@ -54,8 +54,8 @@ def main() -> int:
             command = [str(COMMAND), "run", name, "--on", "virtual", "--out", folder]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
             is_right = done.returncode == expected
-            if name.endswith("/tandem"):
-                is_right &= is_tandem_right(Path(folder) / "latest")
+            if is_right and name.endswith("/tandem"):
+                is_right = is_tandem_right(Path(folder) / "latest")
         print(done.stdout)
         wrong += not is_right
         print(

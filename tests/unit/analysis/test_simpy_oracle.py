@@ -4,7 +4,7 @@ A queue is a resource that is granted to one process at a time. OFF periods are 
 which waits with the rest of its service and is the first to be served again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from itertools import count
 from random import Random
 from typing import Any, NamedTuple
@@ -63,12 +63,12 @@ class Simulated:
         self._all_served = self._environment.event()
         self._environment.run(until=self._all_served)
 
-    def _arrivals(self) -> Iterator[Any]:
+    def _arrivals(self) -> Generator[simpy.Event, Any, None]:
         for _ in count():
             yield self._environment.timeout(self._draws.expovariate(self._case.rate_per_s))
             self._environment.process(self._message())
 
-    def _message(self) -> Iterator[Any]:
+    def _message(self) -> Generator[simpy.Event, Any, None]:
         arrived_s, left_s, priority = self._environment.now, self._case.service(self._draws), NEW
         while left_s > 0:
             with self._server.request(priority, preempt=False) as granted:
@@ -84,7 +84,7 @@ class Simulated:
         if len(self.delays_s) == WARMUP + MESSAGES:
             self._all_served.succeed()
 
-    def _outages(self, on: Draw, off: Draw) -> Iterator[Any]:
+    def _outages(self, on: Draw, off: Draw) -> Generator[simpy.Event, Any, None]:
         while True:
             yield self._environment.timeout(on(self._draws))
             with self._server.request(OUTAGE) as granted:
