@@ -72,8 +72,9 @@ coverage-campaign: setup ## show how often 95% intervals contain the true value,
 	$(BIN)/python -m tests.unit.analysis.drawn
 	$(BIN)/python -m tests.analysis.coverage
 
-verdict-campaign: setup ## run and compare the shipped scenarios of the papers (half an hour)
+verdict-campaign: setup ## run and compare the shipped scenarios of the papers, and peers that come and go (over an hour)
 	$(BIN)/python -m tests.analysis.campaign
+	$(BIN)/python -m tests.analysis.connectivity
 
 algorithms-campaign: setup ## run all routing algorithms on three simulated trees and on running brokers, and compare (hours)
 	$(BIN)/python -m tests.analysis.algorithms

@@ -1,7 +1,7 @@
 """The system of scenarios/bouloukakis2017/table3_degraded.yaml as a SimPy model, to compare the simulator with.
 
-Only the queues are modelled: there are no brokers, subscriptions, acknowledgements or message log. SimPy is not a
-dependency of brokerbed (`pip install simpy`).
+Only the queues are modelled: there are no brokers, subscriptions, acknowledgements or message log. SimPy is a
+dependency of the tests, and not of brokerbed itself.
 """
 
 import time

@@ -84,6 +84,8 @@ def test_effective_demand_mm1_eq_16() -> None:
         (Centre(0.4, 0.4**2 * 1.5), 1.0, 0.6),  # Erlang with two phases
         (Centre(0.2, 0.2**2 * 1.25), 2.0, 0.283333333),  # Erlang with four
         (exponential(0.0625, 1.0, 1.0), 2.0, 0.83333),
+        (exponential(0.2, 2.0, 1.0), 1.0, 0.904762),
+        (exponential(0.25, 1.0, 2.0), 0.5, 3.333332),
     ],
 )
 def test_response_agrees_with_the_line_solver(centre: Centre, rate: float, response_s: float) -> None:
