@@ -77,33 +77,39 @@ class LinkMoves:
         )
 
     def _ready(self, source: Session, content: dict[str, Any], now_ns: int) -> None:
-        session, _ = self._child(content)
+        child = self._child(content)
         assert source.link is not None
-        self.notify(session, now_ns, do="leave", to=source.link.peer, address=source.link.address)
+        if child is None or child.moves_to != source.link.peer:  # its session has begun again since
+            self.notify(source, now_ns, do="cancel")
+        else:
+            self.notify(child.announced.session, now_ns, do="leave", to=source.link.peer, address=source.link.address)
 
     def _refuse(self, _: Session, content: dict[str, Any], now_ns: int) -> None:
         """The next parent is taking part in another move."""
-        session, link = self._child(content)
-        link.moves_to = ""
-        persist.save_session(self._broker, session)
-        self._ended(link.peer, False, now_ns)
+        child = self._child(content)
+        if child is not None:
+            self._stays(child, now_ns)
 
     def _stay(self, session: Session, _: dict[str, Any], now_ns: int) -> None:
         """The child is taking part in another move."""
         link = session.link
         assert link is not None
         target = self.neighbour(link.moves_to)
-        assert target is not None, "a neighbour has gone during a move"
-        link.moves_to = ""
-        persist.save_session(self._broker, session)
-        self.notify(target, now_ns, do="cancel")
-        self._ended(link.peer, False, now_ns)
+        if target is not None:
+            self.notify(target, now_ns, do="cancel")
+        self._stays(link, now_ns)
+
+    def _stays(self, child: Link, now_ns: int) -> None:
+        child.moves_to = ""
+        persist.save_session(self._broker, child.announced.session)
+        self._ended(child.peer, False, now_ns)
 
     def _left(self, session: Session, _: dict[str, Any], now_ns: int) -> None:
         link = session.link
         assert link is not None
         target = self.neighbour(link.moves_to)
-        assert target is not None, "a neighbour has gone during a move"
+        if target is None:
+            return
         link.is_silent = True
         persist.save_session(self._broker, session)
         announced = [[*entry, it.unacknowledged_id == 0] for entry, it in link.announced.entries.items()]
@@ -114,8 +120,11 @@ class LinkMoves:
 
     def _adopted(self, source: Session, content: dict[str, Any], now_ns: int) -> None:
         """What the child wants is from now on behind its next parent, which will not announce it again."""
-        session, link = self._child(content)
+        link = self._child(content)
         assert source.link is not None
+        if link is None or not link.is_silent:
+            return
+        session = link.announced.session
         for entry in list(link.entries):
             if entry not in source.link.entries:
                 handle_subscribe.announced_by_parent(self._broker, source, Change(entry, True, RESYNC, False), now_ns)
@@ -125,18 +134,19 @@ class LinkMoves:
         self.notify(session, now_ns, do="go")
 
     def _arrived(self, _: Session, content: dict[str, Any], now_ns: int) -> None:
-        self._forget(self._child(content)[0], now_ns)
+        child = self._child(content)
+        if child is not None and child.moves_to:
+            self._forget(child.announced.session, now_ns)
         self._ended(content["child"], True, now_ns)
 
     def _ended(self, child: str, is_done: bool, now_ns: int) -> None:
         if self._broker.placement is not None:
             self._broker.placement.move_ended(child, is_done, now_ns)
 
-    def _child(self, content: dict[str, Any]) -> tuple[Session, Link]:
-        """The child that is moving."""
-        session = self._broker.links[LINK_ID + content["child"]]
-        assert session.link is not None
-        return session, session.link
+    def _child(self, content: dict[str, Any]) -> Link | None:
+        """The link of the child that is moving, if there is one."""
+        session = self._broker.links.get(LINK_ID + content["child"])
+        return None if session is None else session.link
 
     # -- the child ------------------------------------------------------------------------------------------------
 
@@ -234,9 +244,10 @@ class LinkMoves:
 
     def _switched(self, _: Session, content: dict[str, Any], now_ns: int) -> None:
         del now_ns
-        session, link = self._child(content)
-        link.skips = ""
-        persist.save_session(self._broker, session)
+        child = self._child(content)
+        if child is not None:
+            child.skips = ""
+            persist.save_session(self._broker, child.announced.session)
 
     def connected(self, session: Session, now_ns: int) -> None:
         """A child has connected. If it comes from another broker, that one may forget it."""
