@@ -7,6 +7,7 @@ way is lost).
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ from brokerbed.orchestrator.simulator.loop import Loop
 from brokerbed.orchestrator.simulator.wire import Direct, Wire
 
 LinkQualities = Callable[[str, str], tuple[Quality, Quality]]  # takes child and parent; the qualities up and down
+PORT = 1883  # of every broker
 LogWriter = Callable[[str, int, Log], None]  # takes the name of the logger, its life, and the log
 
 
@@ -79,6 +81,8 @@ class Host:
             self.log = Log()
             self._logged_bytes = 0
         config = self._config(self.lives)
+        if not config.address:  # nobody dials it here, but brokers tell one another only of those with an address
+            config = replace(config, address=f"{self.name}:{PORT}")
         self.is_plain = self.store is None and config.service_in is None
         self.broker = Broker(config, self.log, is_durable=self.store is not None, at=self._timers_of(self.lives))
         if self.store is not None:
