@@ -77,6 +77,9 @@ class DockerHost:
         self.is_paused = is_paused
         self._do(self._pause)
 
+    async def instruct(self, line: str) -> str:
+        raise GroundError(f"brokers in containers take no instructions ({line})")
+
     def _do(self, action: Callable[[], Any]) -> None:
         """Performs actions one after the other."""
         before = self._doing
@@ -210,6 +213,13 @@ class DockerLink:
         self._lock = asyncio.Lock()
         self._changes: list[asyncio.Task[None]] = []  # the last change, and those that failed
         child.links.append(self)
+
+    @property
+    def is_present(self) -> bool:
+        return True
+
+    def of_both(self) -> "DockerLink":
+        return self
 
     @property
     def is_connected(self) -> bool:

@@ -90,6 +90,11 @@ class DockerNetwork:
         )
         self._watching = [asyncio.create_task(self._watch(site)) for site in sites.all]
 
+    @property
+    def pairs(self) -> dict[tuple[str, str], DockerLink]:
+        """All links that there were, by child and parent; in containers they do not move."""
+        return {(child, link.parent.name): link for child, link in self.links.items()}
+
     def _host(self, name: str) -> DockerHost:
         site, sites = self._site_of[name], self._sites
         ip = site.address()
