@@ -7,14 +7,13 @@ tell one another the address of this listener, and it reads from the CONNECT who
 import asyncio
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 
 from brokerbed.broker.core.link import LINK_ID
 from brokerbed.orchestrator.grounds.connect_start import client_id_of
-from brokerbed.orchestrator.grounds.relay import Relay, prepare
+from brokerbed.orchestrator.grounds.relay import ACCEPT_RETRY_S, Relay, prepare
 
 START_BYTES_MAX = 4096  # of a CONNECT, up to the client id
-WAITING_MAX = 64  # connections that have not said who they are; others wait in the system's queue
+WAITING_MAX = 64  # connections that have not said who they are; a broker does so at once
 
 
 class LinkListener:
@@ -36,8 +35,12 @@ class LinkListener:
         self._loop = asyncio.get_running_loop()
         self._listener = socket.create_server((self._host, 0))
         prepare(self._listener)
-        self._loop.add_reader(self._listener, self._accept)
+        self._watch()
         return self.address
+
+    def _watch(self) -> None:
+        if self._listener is not None:
+            self._loop.add_reader(self._listener, self._accept)
 
     def close(self) -> None:
         if self._listener is not None:
@@ -49,13 +52,19 @@ class LinkListener:
 
     def _accept(self) -> None:
         assert self._listener is not None
-        with suppress(OSError):  # the child is gone, or there are no file descriptors left: it is tried again
+        try:
             child, _ = self._listener.accept()
-            if len(self._waiting) >= WAITING_MAX:  # these have said nothing for long
-                self._forget(next(iter(self._waiting))).close()
-            prepare(child)
-            self._waiting[child] = b""
-            self._loop.add_reader(child, self._read, child)
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError:  # there are no file descriptors left
+            self._loop.remove_reader(self._listener)
+            self._loop.call_later(ACCEPT_RETRY_S, self._watch)
+            return
+        if len(self._waiting) >= WAITING_MAX:  # the oldest has said nothing for long
+            self._forget(next(iter(self._waiting))).close()
+        prepare(child)
+        self._waiting[child] = b""
+        self._loop.add_reader(child, self._read, child)
 
     def _read(self, child: socket.socket) -> None:
         try:

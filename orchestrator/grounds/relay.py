@@ -303,6 +303,9 @@ class Relay:
 
     def take(self, child: socket.socket, early: bytes = b"") -> None:
         """Passes on a connection that was accepted, and from which these bytes were read."""
+        if len(self._passages) >= self._connections_max:
+            child.close()
+            return
         passage = Passage(self, child, early)
         self._passages[passage] = None
         self._watch()

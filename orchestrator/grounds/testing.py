@@ -107,12 +107,12 @@ class BrokerNetwork:
             raise ValueError("a network can be started only once: make another one")
         prepare(self._scenario, is_local=self._on == LOCAL)
         place = Place(self.folder / FILE, 0, self.folder)
+        may_move = ALGORITHMS[self._scenario.routing].lets_links_move
         if self._on == DOCKER:
             from brokerbed.orchestrator.grounds.docker import DockerGround  # the SDK may not be installed
 
-            self._network = DockerGround().network(self._scenario, place)
+            self._network = DockerGround().network(self._scenario, place, may_move and not self._scenario.links)
         else:
-            may_move = ALGORITHMS[self._scenario.routing].lets_links_move
             self._network = LocalNetwork(self._scenario, place, is_relayed=True, may_move=may_move)
         self._thread.start()
         try:

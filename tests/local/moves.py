@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -96,6 +97,7 @@ class MovesRun(Run):
         self.refusals: list[str] = []
         self.begun: list[Move] = []
         self.final_tree: dict[str, str] | None = None
+        self.rate_per_s = 0.0  # messages of all publishers during the moves
 
     def _processes(self, plan: Plan, folder: Path) -> list[BrokerProcess]:
         assert isinstance(plan, MovesPlan)
@@ -150,6 +152,7 @@ class MovesRun(Run):
     def _kill_all(self) -> None:
         plan, victims = self._plan, cycle(range(3))
         killing = set(self._draw.sample(range(plan.moves), plan.kills))
+        begin_s, published = time.monotonic(), self._published()
         for number in range(plan.moves):
             move = self._begin_move()
             if number in killing:
@@ -157,10 +160,14 @@ class MovesRun(Run):
                 self._kill_and_await(move[next(victims)])
             else:
                 self._pass(self._draw.uniform(*plan.gap_s))
+        self.rate_per_s = (self._published() - published) / (time.monotonic() - begin_s)
         self.final_tree = self.until_tree()
         for name in list(self._tree_brokers)[: plan.restarts]:
             self._kill_and_await(name)
             self.final_tree = self.until_tree()
+
+    def _published(self) -> int:
+        return sum(stream.published for stream in self._ledger.streams)
 
     def _kill_and_await(self, name: str) -> None:
         broker = self._tree_brokers[name]
@@ -218,10 +225,9 @@ def load_plan(moves: int, kills: int, rate_per_s: float, seed: int = 1, **more: 
 
 
 def told(run: MovesRun, result: Result) -> str:
-    published = sum(stream.published for stream in run._ledger.streams)
     return (
         f"{len(run.begun)} moves begun, {run.links_moved} made, {len(run.refusals)} refused; "
-        f"{published / result.seconds:.0f} messages/s; {result}"
+        f"{run.rate_per_s:.0f} messages/s meanwhile; {result}"
     )
 
 

@@ -13,9 +13,10 @@ TREE = {"root": None, "a": "root", "b": "a"}
 MOVED = {"root": None, "a": "root", "b": "root"}
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerNetwork]:
-    with BrokerNetwork(TREE, folder=tmp_path_factory.mktemp("network"), routing="peer") as network:
+@pytest.fixture(scope="module", params=["local", pytest.param("docker", marks=pytest.mark.needs("docker"))])
+def running(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[BrokerNetwork]:
+    folder = tmp_path_factory.mktemp("network")
+    with BrokerNetwork(TREE, folder=folder, routing="peer", on=request.param) as network:
         yield network
 
 
