@@ -24,11 +24,12 @@ from brokerbed.log.record import Kind as Event
 from brokerbed.orchestrator.grounds.losses import events
 from tests.durability.brokers import HOST, BrokerProcess, free_ports
 from tests.durability.driver import Result, Run
-from tests.durability.ledger import Stream
+from tests.durability.ledger import Kind, Stream
 from tests.durability.plan import TOPICS, Plan
 
 SEVEN = {"a": None, "b": "a", "c": "a", "d": "b", "e": "b", "f": "c", "g": "c"}
 THREE = {"a": None, "b": "a", "c": "b"}
+REFUSED_S = 0.05  # before a broker that has refused a move is asked again
 ANSWER_S_MAX = 20.0  # for a broker to answer, and for all links to be connected
 METRICS_S_MAX = 5.0
 CONNECTED = "brokerbed_link_connected"
@@ -41,7 +42,8 @@ class MovesPlan(Plan):
     routing: str = "peer"
     moves: int = 50
     gap_s: tuple[float, float] = (0.1, 0.5)  # from one move to the next
-    kill_s_max: float = 0.03  # from the beginning of a move to a kill: about as long as moves take
+    kill_s_max: float = 0.03  # from the instruction to move to a kill: about as long as most moves take
+    is_finished: bool = False  # in the end every broker moves a child once more, if it can
     restarts: int = 0  # after the moves: kills of one broker after the other, when all links are connected again
 
     def streams(self, places: Sequence[str]) -> list[Stream]:
@@ -154,13 +156,14 @@ class MovesRun(Run):
         killing = set(self._draw.sample(range(plan.moves), plan.kills))
         begin_s, published = time.monotonic(), self._published()
         for number in range(plan.moves):
-            move = self._begin_move()
             if number in killing:
-                self._pass(self._draw.uniform(0, plan.kill_s_max))
-                self._kill_and_await(move[next(victims)])
+                self._move_and_kill(next(victims))
             else:
+                self._begin_move()
                 self._pass(self._draw.uniform(*plan.gap_s))
         self.rate_per_s = (self._published() - published) / (time.monotonic() - begin_s)
+        if plan.is_finished:
+            self._finish_moves()
         self.final_tree = self.until_tree()
         for name in list(self._tree_brokers)[: plan.restarts]:
             self._kill_and_await(name)
@@ -174,24 +177,52 @@ class MovesRun(Run):
         self._kill(broker)
         self._await(broker)
 
-    def _begin_move(self) -> Move:
-        """Begins a random move; a broker that is taking part in another one is asked again."""
-        answer = ""
-        while not answer.startswith("moving "):
-            tree = self.until_tree()
-            names = list(self._tree_brokers)
-            possible = [
-                Move(child, old, new)
-                for child, old in sorted(tree.items())
-                for new in names
-                if new != child and (tree.get(new) == old or tree.get(old) == new)
-            ]
-            move = self._draw.choice(possible)
-            answer = self.instruct(move.old, f"move {move.child} {move.new}")
-            if answer.startswith("refused: "):
-                self.refusals.append(answer)
+    def _begin_move(self) -> None:
+        """Begins a random move; if a broker refuses it because it takes part in another one, another move."""
+        while not self._is_begun(self._draw.choice(self._possible_moves())):
+            self._pass(REFUSED_S)
+
+    def _is_begun(self, move: Move) -> bool:
+        answer = self.instruct(move.old, f"move {move.child} {move.new}")
+        is_begun = answer.startswith("moving ")
+        if is_begun:
+            self.begun.append(move)
+        else:
+            self.refusals.append(answer)
+        return is_begun
+
+    def _finish_moves(self) -> None:
+        """Sees whether every broker that could move a child has done with all moves, so that it begins another."""
+        for name in self._tree_brokers:
+            end_s = time.monotonic() + ANSWER_S_MAX
+            while moves := [move for move in self._possible_moves() if move.old == name]:
+                if self._is_begun(self._draw.choice(moves)):
+                    break
+                if time.monotonic() > end_s:
+                    self._ledger.note(Kind.UNFINISHED, name, self.refusals[-1])
+                    break
+                self._pass(REFUSED_S)
+
+    def _move_and_kill(self, which: int) -> None:
+        """Kills the child, its old or its new parent at any moment of a random move."""
+        move = self._draw.choice(self._possible_moves())
+        old = self._tree_brokers[move.old]
+        answers = len(old.answers())
+        old.instruct(f"move {move.child} {move.new}")
         self.begun.append(move)
-        return move
+        self._pass(self._draw.uniform(0, self._plan.kill_s_max))
+        self._kill_and_await(move[which])
+        if move[which] != move.old:  # else the answer may have died with it
+            self._until(lambda: len(old.answers()) > answers, ANSWER_S_MAX, f"an answer of {move.old}")
+
+    def _possible_moves(self) -> list[Move]:
+        tree = self.until_tree()
+        return [
+            Move(child, old, new)
+            for child, old in sorted(tree.items())
+            for new in self._tree_brokers
+            if new != child and (tree.get(new) == old or tree.get(old) == new)
+        ]
 
     def instruct(self, name: str, line: str) -> str:
         broker = self._tree_brokers[name]
@@ -240,7 +271,7 @@ def main() -> int:
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the brokers are stopped
     with tempfile.TemporaryDirectory(prefix="moves-") as folder:
-        run = MovesRun(load_plan(chosen.moves, chosen.kills, chosen.rate, chosen.seed), Path(folder))
+        run = MovesRun(load_plan(chosen.moves, chosen.kills, chosen.rate, chosen.seed, is_finished=True), Path(folder))
         result = run.execute()
         print(told(run, result))
     for violation in result.violations:
