@@ -167,7 +167,7 @@ async def _serve(wanted: Settings, cleanup: ExitStack) -> None:
     for number in SIGNALS:  # before any client can connect
         loop.add_signal_handler(number, stop.set)
     listeners = await _listen(wanted, server)
-    if not wanted.broker.address and not is_any(wanted.host):
+    if not wanted.broker.address and wanted.tls is None and not is_any(wanted.host):  # a certificate is for a name
         port = listeners["mqtt"].sockets[0].getsockname()[1]
         server.broker.config = replace(wanted.broker, address=written(wanted.host, port))
     is_background = not wanted.broker.is_testbed  # in a testbed the server writes the log

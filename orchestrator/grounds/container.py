@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -321,6 +321,26 @@ class DockerLink:
                         self._is_shut = answer == "shut"
                         self._applied = self._applied | ways if verb == "cut" else self._applied - ways
             self._changed_s = asyncio.get_running_loop().time()
+
+
+class PresentLinks(Mapping[str, DockerLink]):
+    """The links as the brokers have last reported them, by child."""
+
+    def __init__(self, hosts: Mapping[str, DockerHost], pair: Callable[[str, str], DockerLink]) -> None:
+        self._hosts = hosts
+        self._pair = pair
+
+    def __getitem__(self, child: str) -> DockerLink:
+        parent = self._hosts[child].parent
+        if parent is None:
+            raise KeyError(child)
+        return self._pair(child, parent)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, host in self._hosts.items() if host.parent is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class Helper:

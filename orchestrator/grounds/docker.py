@@ -22,12 +22,22 @@ from brokerbed.orchestrator.grounds.attached_container import AttachedContainer,
 from brokerbed.orchestrator.grounds.base import GroundError, Notify, Place
 from brokerbed.orchestrator.grounds.clients import ClientProcess
 from brokerbed.orchestrator.grounds.clocks import Reading, read_clock
-from brokerbed.orchestrator.grounds.container import METRICS_PORT, PORT, Address, DockerHost, DockerLink, Helper, Ports
+from brokerbed.orchestrator.grounds.container import (
+    METRICS_PORT,
+    PORT,
+    Address,
+    DockerHost,
+    DockerLink,
+    Helper,
+    Ports,
+    PresentLinks,
+)
 from brokerbed.orchestrator.grounds.engine import LABEL, THREADS, Engine, EngineGoneError, clean, labels_of
 from brokerbed.orchestrator.grounds.machine import CONTAINER_MB, check_memory
 from brokerbed.orchestrator.grounds.network import (
     all_of,
     cancel_all,
+    depth_first,
     has_quality,
     look_until,
     qualities,
@@ -76,12 +86,13 @@ class DockerNetwork:
         self._link_secret = new_secret()
         self._may_move = may_move
         self.hosts: dict[str, DockerHost] = {}
+        self.links = PresentLinks(self.hosts, self._pair)
         self.pairs: dict[tuple[str, str], DockerLink] = {}  # all links that there were, by child and parent
 
     async def start(self) -> None:
         await self._sites.open()
         scenario, sites = self._scenario, self._sites
-        self._site_of = sites.distribute(_depth_first(scenario))
+        self._site_of = sites.distribute(depth_first(scenario))
         for name in scenario.tree.names:
             self.hosts[name] = self._host(name)
         for child, parent in scenario.tree.links:
@@ -99,11 +110,6 @@ class DockerNetwork:
             self.hosts, lambda: all(link.is_connected for link in self.links.values()), "linked to their parents"
         )
         self._watching = [asyncio.create_task(self._watch(site)) for site in sites.all]
-
-    @property
-    def links(self) -> dict[str, DockerLink]:
-        """The links as the brokers have last reported them, by child."""
-        return {name: self._pair(name, host.parent) for name, host in self.hosts.items() if host.parent is not None}
 
     def _host(self, name: str) -> DockerHost:
         site, sites = self._site_of[name], self._sites
@@ -313,19 +319,6 @@ class DockerNetwork:
                     await fetch(site.engine, container, DATA, self._place.raw / folder)
             finally:
                 await site.engine.do(container.remove, force=True, v=True)
-
-
-def _depth_first(scenario: Scenario) -> list[str]:
-    """The brokers in depth-first order, so that linked brokers are close to each other."""
-    children: dict[str | None, list[str]] = {}
-    parents = dict(scenario.tree.links)
-    for name in scenario.tree.names:
-        children.setdefault(parents.get(name), []).append(name)
-    ordered, left = list[str](), list(reversed(children[None]))
-    while left:
-        ordered.append(left.pop())
-        left += reversed(children.get(ordered[-1], []))
-    return ordered
 
 
 def _image_on(engines: list[Engine], notify: Notify) -> str:

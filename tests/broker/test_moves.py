@@ -173,6 +173,8 @@ def test_moved_link_uses_tls(brokers: Brokers, tmp_path: Path) -> None:
     tls = 'tls_cert = "cert.pem"\ntls_key = "key.pem"\n'
     parent = '[parent]\ntls_ca = "cert.pem"\n'
     for name, above in (("a", None), ("b", "a"), ("c", "b")):
-        brokers.start(name, above, f"{tls}{parent if above else ''}", "--host", "localhost")
+        brokers.start(name, above, f"{tls}{parent if above else ''}")
     assert brokers.instruct("b", "move c a") == "moving c to a"
     brokers.until_linked("c", "a")
+    answer = brokers.instruct("a", "move c b")  # the certificate is for localhost, but b listens on 127.0.0.1
+    assert answer == "refused: b has not said where other brokers reach it (address in its configuration)"
