@@ -5,6 +5,8 @@ Nobody else can write to that pipe, so no client can use this. A line is an inst
 - `move CHILD PARENT` has the link of a child move to another neighbour of this broker (see core/link_moves.py). The
   answer is `moving CHILD to PARENT`, or `refused: ` and the reason. The move goes on after the answer.
 
+Whoever gives instructions has to read the answers: the broker waits while that pipe is full.
+
 When the pipe is closed, the broker ends.
 """
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from brokerbed.broker.core.link import split_address
+from brokerbed.broker.runtime.addresses import is_any, written
+from brokerbed.broker.runtime.control import LINE_BYTES_MAX, Lines
 from tests.broker.running import COMMAND, WAIT_S, Running, listening, metric, until
 from tests.broker.test_command import certificate
 from tests.broker.test_link_secret import SECRET
@@ -178,3 +181,33 @@ def test_moved_link_uses_tls(brokers: Brokers, tmp_path: Path) -> None:
     brokers.until_linked("c", "a")
     answer = brokers.instruct("a", "move c b")  # the certificate is for localhost, but b listens on 127.0.0.1
     assert answer == "refused: b has not said where other brokers reach it (address in its configuration)"
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("10.0.0.7:1883", ("10.0.0.7", 1883)), ("broker.example:65535", ("broker.example", 65535)),
+        ("[::1]:1883", ("::1", 1883)), ("1883", None), (":1883", None), ("host:0", None), ("host:65536", None),
+        ("host:", None), ("host:18x", None), ("h" * 300 + ":1883", None), ("", None),
+    ],
+)  # fmt: skip
+def test_addresses_are_read_and_written(text: str, address: tuple[str, int] | None) -> None:
+    assert split_address(text) == address
+    if address is not None:
+        assert written(*address) == text
+
+
+@pytest.mark.parametrize(
+    ("host", "is_every"),
+    [("0.0.0.0", True), ("::", True), ("", True), ("127.0.0.1", False), ("::1", False), ("localhost", False)],
+)
+def test_addresses_that_stand_for_all_of_a_machine(host: str, is_every: bool) -> None:
+    assert is_any(host) == is_every
+
+
+def test_instructions_may_come_in_pieces_and_have_a_limit() -> None:
+    got: list[str] = []
+    lines = Lines(got.append)
+    for piece in (b"move a", b" b\nmo", b"ve c d\n", b"x" * (LINE_BYTES_MAX + 1), b"\nmove e f\n"):
+        lines.add(piece)
+    assert got == ["move a b", "move c d", "", "move e f"]
