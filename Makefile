@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean fault-campaign lifetimes-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign tandem-campaign placement-campaign local-campaign docker-campaign
+.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean fault-campaign moves-campaign lifetimes-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign tandem-campaign placement-campaign local-campaign docker-campaign
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -64,6 +64,10 @@ pictures: setup ## renew docs/images, from a run in a real Chromium (a minute an
 fault-campaign: setup ## run 1000 random fault schedules on simulated networks (half a minute)
 	$(BIN)/python -m tests.virtual.campaign
 
+moves-campaign: setup ## move links under load while faults strike: 1000 schedules on simulated networks, then 50 moves of real brokers (5 minutes)
+	$(BIN)/python -m tests.virtual.campaign --moves
+	$(BIN)/python -m tests.local.moves
+
 lifetimes-campaign: setup ## run 200 fault schedules with messages that expire on simulated networks, and ten on real brokers
 	$(BIN)/python -m tests.virtual.campaign --lifetimes --schedules 200
 	$(BIN)/python -m tests.local.lifetimes
@@ -93,7 +97,6 @@ tandem-campaign: setup ## compare the model of two intermittent peers in series 
 
 placement-campaign: setup ## compare the trees of adaptive placement with the best ones (some minutes)
 	$(BIN)/python -m tests.virtual.placement_campaign
-	$(BIN)/python -m tests.virtual.campaign --moves
 
 local-campaign: setup ## compare running brokers with theory, and under faults (over an hour, on a quiet machine)
 	$(BIN)/python -m tests.local.campaign

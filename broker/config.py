@@ -14,6 +14,7 @@ Demand = Callable[[], int]  # draws the next service time in nanoseconds from a 
 class BrokerConfig:
     name: str = "broker"
     incarnation: str = "1"  # how often the broker was started, or anything else that differs after every start
+    address: str = ""  # where other brokers reach this one, HOST:PORT; empty: unknown
     id_token: str = ""  # makes assigned client ids unique across brokers and restarts, and hard to guess
     parent_user: str | None = None  # the user name with which the broker logs in at its parent
     parent_password: str | None = field(default=None, repr=False)

@@ -42,6 +42,17 @@ class Network(Protocol):
     def clients_at(self, broker: str, /) -> Iterable[Session]: ...
 
 
+SKIPPED_SHOWN_MAX = 5  # faults that one warning names
+
+
+def skipped_warnings(skipped: Sequence[str]) -> list[str]:
+    """A sentence about faults that had nothing to strike, if there were any."""
+    if not skipped:
+        return []
+    more = f" and {len(skipped) - SKIPPED_SHOWN_MAX} more" if len(skipped) > SKIPPED_SHOWN_MAX else ""
+    return [f"nothing was there to strike at the time of {', '.join(skipped[:SKIPPED_SHOWN_MAX])}{more}"]
+
+
 class Faults:
     """Strikes and heals the faults of a scenario at their times."""
 
@@ -51,11 +62,12 @@ class Faults:
         self._scenario = network.scenario
         self._clock = network.clock
         self._end_ns = network.end_ns
-        self._struck = StruckNetwork(network.hosts.values(), network.links.values(), peers, network.clients_at)
+        self._struck = StruckNetwork(network.hosts.values(), network.links, peers, network.clients_at)
         self._open: dict[int, Strike] = {}  # faults that are not healed yet
         self._lasts_ns: dict[int, int] = {}  # the durations of faults whose effect was not confirmed yet
         self._number = count(1)
         self._probes: dict[tuple[Kind, int], Strike] = {}  # confirmations that we still probe for
+        self.skipped: list[str] = []  # faults that had nothing to strike, such as the cut of a link that has moved
         self._history: dict[int, dict[str, Any]] = {}  # the times of its events, by the number of the fault
 
     def begin(self) -> None:
@@ -75,7 +87,10 @@ class Faults:
             return
         if every is not None:
             clock.at(clock.now_ns + every(), self._strike, scheduled)
-        self._begin(fault.kind, fault.target, fault.options, draws, lasts)
+        struck_ns = clock.now_ns
+        if self._begin(fault.kind, fault.target, fault.options, draws, lasts) is None:
+            target = "-".join(fault.target) if isinstance(fault.target, tuple) else fault.target
+            self.skipped.append(f"{fault.kind.name} {target} at {struck_ns / NS_PER_S:g} s")
 
     def _begin(
         self, kind: FaultKind, target: Any, options: Mapping[str, Any], draws: Random, lasts: Demand | None = None

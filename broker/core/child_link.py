@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import mqtt5
 
 from brokerbed.broker.core import handle_subscribe
-from brokerbed.broker.core.link import IDENTITY, INSTANCE, property_of
+from brokerbed.broker.core.link import IDENTITY, INSTANCE, property_of, stated_address
 from brokerbed.broker.core.session import Session
 from brokerbed.broker.core.subscriptions import Subscription, split_share
 from brokerbed.broker.values import Entry
@@ -27,6 +27,7 @@ def accept_link(broker: "Broker", session: Session, packet: mqtt5.ConnectPacket,
                 handle_subscribe.send_one_retained(
                     broker, subscription_to_everything(session), message, Entry("#"), now_ns
                 )
+    session.link.address = stated_address(packet.user_properties)
     session.link.instance = property_of(packet.user_properties, INSTANCE) or ""
     broker.overlay.link_moves.connected(session, now_ns)
 

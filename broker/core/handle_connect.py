@@ -23,7 +23,6 @@ from brokerbed.broker.core.link import (
     NAME,
     NAME_BYTES_MAX,
     PACKET_IDS,
-    PATH,
     is_reserved,
     property_of,
 )
@@ -168,7 +167,7 @@ def _accept(
         topic_alias_max=config.topic_alias_maximum,
         max_packet_size=config.packet_bytes_max if config.packet_bytes_max < PACKET_BYTES_ANY else None,
         authentication_method=packet.authentication_method,
-        user_properties=[(NAME, config.name), (PATH, broker.overlay.own_path)] if is_link else [],
+        user_properties=broker.overlay.introduction.own_properties() if is_link else [],
     )
     if connection.encode is not None and len(connection.encode(acknowledgement)) > connection.packet_bytes_max:
         broker.end(connection)  # even the CONNACK is larger than the client allows [MQTT-3.1.2-24]

@@ -1,4 +1,4 @@
-"""How a broker introduces itself to its parent, and what the parent's answer means.
+"""How a broker introduces itself to its parent and to its children, and what the parent's answer means.
 
 This module owns the CONNECT of a link and the child's side of the proof that both ends know the link secret. Everything
 that happens on an accepted link belongs to overlay.py.
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import mqtt5
 
 from brokerbed.broker.core import link_proof
-from brokerbed.broker.core.link import INSTANCE, LINK_ID, NAME, property_of
+from brokerbed.broker.core.link import ADDRESS, INSTANCE, LINK_ID, NAME, PATH, property_of
 from brokerbed.broker.core.link_proof import Challenge
 from brokerbed.broker.errors import ProtocolError
 
@@ -44,13 +44,21 @@ class Introduction:
         if config.link_secret is not None and not config.parent_is_foreign:
             nonce = link_proof.nonce(self._broker)
             self._challenge = Challenge(config.link_secret, config.name, nonce)
+        properties = [(NAME, config.name), (INSTANCE, link_proof.instance(config.id_token))]
+        properties += [(ADDRESS, config.address)] if config.address else []
         return mqtt5.ConnectPacket(
             LINK_ID + config.name, clean_start=is_first, session_expiry_interval=SESSION_S, receive_max=WINDOW,
             keep_alive=3 * PING_S, username=config.parent_user,
             password=config.parent_password.encode() if config.parent_password is not None else None,
             authentication_method=link_proof.METHOD if nonce is not None else None, authentication_data=nonce,
-            user_properties=[(NAME, config.name), (INSTANCE, link_proof.instance(config.id_token))],
+            user_properties=properties,
         )  # fmt: skip
+
+    def own_properties(self) -> list[tuple[str, str]]:
+        """How this broker introduces itself to a child, in its CONNACK."""
+        config = self._broker.config
+        address = [(ADDRESS, config.address)] if config.address else []
+        return [(NAME, config.name), (PATH, self._broker.overlay.own_path), *address]
 
     def answered(self, connection: "Connection", packet: mqtt5.Packet) -> mqtt5.ConnAckPacket | None:
         """Handle the parent's answer; returns the CONNACK that accepts the link.
@@ -79,6 +87,9 @@ class Introduction:
             raise self._refused(
                 f"{parent} is another kind of broker, and {algorithm.name} routing needs a brokerbed one"
             )
+        expected = self._broker.overlay.moved_to
+        if expected is not None and expected.peer != property_of(packet.user_properties, NAME):
+            raise self._refused(f"{parent} is not {expected.peer}, to which the link of this broker has moved")
         self.is_accepted = True
         return packet
 

@@ -21,6 +21,7 @@ NAME_BYTES_MAX = 64  # length of a broker's name
 ORIGIN_BYTES_MAX = 90  # name, dot and incarnation; with more, the property length would no longer fit into one byte
 RESERVED = "overlay-"  # user properties that begin with this are for links only
 NAME, INSTANCE, IDENTITY, PATH = "overlay-name", "overlay-instance", "overlay-identity", "overlay-path"
+ADDRESS = "overlay-address"  # where a broker listens for links, HOST:PORT
 MESSAGE = "overlay-message"  # the identity of a message
 RESYNCS = "overlay-resync"  # marks a (un)subscription that only resynchronises routing tables
 UNADVERTISED_MESSAGE = "overlay-unadvertised"  # marks a message that its publisher has not advertised
@@ -33,6 +34,7 @@ NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE = "notification", "subscribe", "unsubscribe
 ADVERTISE, UNADVERTISE, UNADVERTISED = "advertise", "unadvertise", "unadvertised"
 REFRESH, RESYNC, RETAINED = "refresh", "resync", "retained"
 KINDS = (NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE, ADVERTISE, UNADVERTISE, UNADVERTISED, REFRESH, RESYNC, RETAINED)
+ADDRESS_CHARS_MAX = 262  # a host name has at most 255 characters, and a port 5 digits
 DIGITS = 16  # decimal digits of a message's number in its identity
 PACKET_IDS = 65_535  # packet ids are 1 ... 65 535, section 2.2.1
 RECENT_MAX = 2000  # message identities remembered per foreign peer: twice the window of a link
@@ -111,6 +113,19 @@ class Link:
         """
         behind = (self.last_received_id - packet_id) % PACKET_IDS
         return self.last_received_id != 0 and behind < PACKET_IDS // 2
+
+
+def split_address(text: str) -> tuple[str, int] | None:
+    """Host and port of HOST:PORT; None if the text is not an address. The host may be IPv6 in brackets."""
+    host, _, port = text.rpartition(":")
+    is_address = host and port.isascii() and port.isdigit() and len(text) <= ADDRESS_CHARS_MAX and 0 < int(port) < 65536
+    return (host.strip("[]"), int(port)) if is_address else None
+
+
+def stated_address(properties: list[tuple[str, str]]) -> str:
+    """Where a neighbour says that it listens; empty if it does not say so, or nothing that could be meant."""
+    address = property_of(properties, ADDRESS) or ""
+    return address if split_address(address) else ""
 
 
 def property_of(properties: list[tuple[str, str]], name: str) -> str | None:

@@ -63,6 +63,8 @@ class LinkMoves:
             return f"{child} or {parent} is not connected"
         assert session.link is not None
         assert target.link is not None
+        if not target.link.address:
+            return f"{parent} has not said where other brokers reach it (address in its configuration)"
         session.link.moves_to = parent
         persist.save_session(self._broker, session)
         self.notify(target, now_ns, do="prepare", child=child)

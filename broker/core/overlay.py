@@ -26,6 +26,7 @@ from brokerbed.broker.core.link import (
     RESYNC,
     Link,
     property_of,
+    stated_address,
 )
 from brokerbed.broker.core.retained_requests import RetainedRequests
 from brokerbed.broker.core.run import TAGGED
@@ -257,14 +258,12 @@ class Overlay:
             return
         self._is_first = False
         name = None if self._broker.config.parent_is_foreign else property_of(accepted.user_properties, NAME)
-        if self.moved_to is not None and self.moved_to.peer != name:
-            self._broker.end(connection)  # it was dialled before this broker moved
-            return
         self.expect_parent(name or connection.peer)
         parent = self.parent
         assert parent is not None
         assert parent.link is not None
         parent.link.is_foreign = name is None
+        parent.link.address = stated_address(accepted.user_properties) or connection.peer
         if not accepted.session_present:
             parent.link.announced.forget_all()
             handle_subscribe.forget_entries(self._broker, parent, now_ns)
@@ -329,8 +328,10 @@ class Overlay:
     def forget_parent(self, now_ns: int) -> None:
         """This broker has become a root."""
         if self.parent is not None:
+            if self.parent.link is not None and self.parent.link.successor is not None:
+                persist.forget_session(self._broker, self.parent.link.successor)
             handle_connect.end_session(self._broker, self.parent, now_ns)
-            self.parent = None
+            self.parent = self.moved_to = None
 
     def lost(self, now_ns: int) -> None:
         """The link to the parent is down."""

@@ -2,13 +2,12 @@
 
 import asyncio
 import gc
-import os
 import signal
 import sqlite3
-import stat
 import sys
 import time
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import uvloop
@@ -17,7 +16,8 @@ from brokerbed.broker.core import persist
 from brokerbed.broker.core.broker import Broker
 from brokerbed.broker.core.restore import restore
 from brokerbed.broker.core.store import StoreFullError
-from brokerbed.broker.runtime import tls, uplink
+from brokerbed.broker.runtime import control, tls, uplink
+from brokerbed.broker.runtime.addresses import is_any, written
 from brokerbed.broker.runtime.log_file import LogFile, TurnLog, complete
 from brokerbed.broker.runtime.server import Server
 from brokerbed.broker.runtime.settings import DISK, MEMORY, Settings, SettingsError, settings
@@ -27,7 +27,6 @@ from brokerbed.log.record import Log
 BAD_INPUT, MISSING = 2, 3
 GC_ALLOCATIONS = 50_000  # allocations between garbage collections; a broker creates hardly any reference cycles
 SHRINK_S, SHRINK_STEP_S = 2.0, 0.02  # between checks for unused space in the store, and between steps of freeing it
-INPUT_BYTES = 4096  # how much is read at once from standard input, whose content is ignored
 BACKLOG = 4096  # connections that may wait to be accepted, as when many clients reconnect after a restart
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # the signals that end a broker
 
@@ -123,7 +122,7 @@ def _create_server(wanted: Settings, cleanup: ExitStack, log: Log | None) -> tup
     if wanted.parent is None:
         broker.overlay.forget_parent(time.time_ns())
     elif broker.overlay.parent is None:  # a restored parent keeps its old name until it has connected
-        broker.overlay.expect_parent(wanted.parent_name or f"{wanted.parent[0]}:{wanted.parent[1]}")
+        broker.overlay.expect_parent(wanted.parent_name or written(*wanted.parent))
     turn_log = None
     if log is not None and wanted.data is not None and wanted.broker.is_testbed:
         turn_log = TurnLog(log, wanted.data)
@@ -153,26 +152,11 @@ async def _listen(wanted: Settings, server: Server) -> dict[str, asyncio.Server 
     return listeners
 
 
-def _stop_with_input(stop: asyncio.Event) -> None:
-    """If standard input is a pipe or a socket, end the broker when the process at the other end closes it or dies."""
-    if sys.stdin is None:
-        return
-    mode = os.fstat(sys.stdin.fileno()).st_mode
-    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-        return
-    loop, pipe = asyncio.get_running_loop(), sys.stdin.fileno()
-
-    def read() -> None:
-        if not os.read(pipe, INPUT_BYTES):
-            loop.remove_reader(pipe)
-            stop.set()
-
-    loop.add_reader(pipe, read)
-
-
-def _place_in_tree(wanted: Settings) -> str:
+def _place_in_tree(wanted: Settings, broker: Broker) -> str:
     """The broker's parent and routing algorithm, for the start message."""
-    parent = "no parent" if wanted.parent is None else f"parent {wanted.parent[0]}:{wanted.parent[1]}"
+    parent = "no parent"
+    if wanted.parent is not None:
+        parent = f"parent {written(*uplink.parent_address(broker.overlay, wanted.parent, wanted.parent_name))}"
     return f"{parent}, {wanted.broker.routing} routing"
 
 
@@ -183,18 +167,22 @@ async def _serve(wanted: Settings, cleanup: ExitStack) -> None:
     for number in SIGNALS:  # before any client can connect
         loop.add_signal_handler(number, stop.set)
     listeners = await _listen(wanted, server)
+    if not wanted.broker.address and wanted.tls is None and not is_any(wanted.host):  # a certificate is for a name
+        port = listeners["mqtt"].sockets[0].getsockname()[1]
+        server.broker.config = replace(wanted.broker, address=written(wanted.host, port))
     is_background = not wanted.broker.is_testbed  # in a testbed the server writes the log
     log_file = LogFile(log, wanted.data) if is_background and log and wanted.data else None
     shrinking = asyncio.create_task(_shrink(store)) if store is not None else None
     writing = asyncio.create_task(log_file.run()) if log_file is not None else None
     if wanted.broker.is_testbed:
-        _stop_with_input(stop)
+        control.listen(server, stop)
     gc.freeze()  # the objects that exist now stay, so the collector need not examine them again
     gc.set_threshold(GC_ALLOCATIONS, 50, 100)
     addresses = (f"{name} {wanted.host}:{listener.sockets[0].getsockname()[1]}" for name, listener in listeners.items())
-    print(f"brokerbed broker {wanted.broker.name} ({_place_in_tree(wanted)}): {', '.join(addresses)}", flush=True)
+    place = _place_in_tree(wanted, server.broker)
+    print(f"brokerbed broker {wanted.broker.name} ({place}): {', '.join(addresses)}", flush=True)
     linking = (
-        asyncio.create_task(uplink.keep(server, *wanted.parent, wanted.parent_tls))
+        asyncio.create_task(uplink.keep(server, wanted.parent, wanted.parent_name, wanted.parent_tls))
         if wanted.parent is not None
         else None
     )

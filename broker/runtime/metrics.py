@@ -181,14 +181,16 @@ class BrokerCollector(Collector):
         connected = GaugeMetricFamily("brokerbed_link_connected", "1 while an overlay link is connected", labels=labels)
         silent = GaugeMetricFamily("brokerbed_link_silent_seconds", "since the peer was last heard", labels=labels)
         waiting = GaugeMetricFamily("brokerbed_link_queue_messages", "messages that wait for a link", labels=labels)
+        upward = GaugeMetricFamily("brokerbed_link_upward", "1 for the link to the parent, 0 for others", labels=labels)
         for session in snapshot.links:
             if session.link is not None:
                 ends = [name, session.link.peer]
                 connected.add_metric(ends, session.connection is not None)
                 waiting.add_metric(ends, len(session.queue))
+                upward.add_metric(ends, session.link.is_parent)
                 if session.connection is not None:
                     silent.add_metric(ends, max(0, now_ns - session.connection.last_ns) / NS_PER_S)
-        yield from (connected, silent, waiting)
+        yield from (connected, silent, waiting, upward)
 
     def _under_way(self, snapshot: _Snapshot) -> int:
         """Messages in progress; 0 if and only if nothing is left to do. Unwritten output counts 1 per connection."""

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from brokerbed.broker.config import BrokerConfig, Demand
 from brokerbed.broker.core.access import AccessError, parse_access, parse_users
+from brokerbed.broker.core.link import split_address
 from brokerbed.broker.core.link_proof import SECRET_BYTES_MIN
 from brokerbed.broker.laws import LAWS, sampler
 from brokerbed.broker.routing.registry import ALGORITHMS, DEFAULT
@@ -23,6 +24,7 @@ from brokerbed.broker.values import NS_PER_S
 
 _NOT_LIMITS = (
     "name",
+    "address",
     "incarnation",
     "parent_user",
     "parent_password",
@@ -44,8 +46,8 @@ _NOT_LIMITS = (
 LIMITS = {field.name: field for field in fields(BrokerConfig) if field.name not in _NOT_LIMITS}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # the names of brokers, with the same syntax as in scenarios
 KEYS = (
-    "allow_anonymous", "password_file", "access_file", "link_secret_file", "tls_cert", "tls_key", "testbed", "limits",
-    "service", "parent", "routing_parameters",
+    "address", "allow_anonymous", "password_file", "access_file", "link_secret_file", "tls_cert", "tls_key", "testbed",
+    "limits", "service", "parent", "routing_parameters",
 )  # fmt: skip
 PARENT_KEYS = {"name", "user", "password_file", "tls_ca", "foreign"}
 MEMORY, PROCESS, DISK = DURABILITIES = ("memory", "process", "disk")
@@ -125,6 +127,7 @@ def settings(arguments: list[str]) -> Settings:
     config = BrokerConfig(
         name=name,
         incarnation=incarnation,
+        address=_address(options.config, given.get("address", "")),
         parent_user=user,
         parent_password=password,
         parent_is_foreign=given.get("parent", {}).get("foreign", False),
@@ -219,10 +222,17 @@ def _routing_parameters(file: Path, routing: str, given: Any) -> dict[str, int]:
 
 
 def _parent_address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    address = split_address(text)
+    if address is None:
         raise SettingsError(f"--parent must be HOST:PORT, like 127.0.0.1:1883, not {text}")
-    return host.strip("[]"), int(port)
+    return address
+
+
+def _address(file: Path, given: Any) -> str:
+    """Where other brokers reach this one; empty if the configuration does not say so."""
+    if given and split_address(str(given)) is None:
+        raise SettingsError(f'{file}: address must be "HOST:PORT", like "10.0.0.7:1883", not {given}')
+    return str(given)
 
 
 def _read_toml(file: Path) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Keeps the broker connected to its parent: it reconnects when the link breaks, and gives up only if there is a loop.
 
+When the link has moved to another parent, that parent is dialled at once, at the address that the old one has told.
+
 A problem that prevents the link is reported on stderr at once, and again from time to time while it lasts.
 """
 
@@ -7,7 +9,11 @@ import asyncio
 import os
 import ssl
 import sys
+from functools import partial
 
+from brokerbed.broker.core.link import split_address
+from brokerbed.broker.core.overlay import Overlay
+from brokerbed.broker.runtime.addresses import written
 from brokerbed.broker.runtime.server import Server, Wire
 
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 2.0
@@ -44,13 +50,32 @@ class LinkReport:
         print(f"brokerbed broker: {text}", file=sys.stderr, flush=True)
 
 
-async def keep(server: Server, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-    """Keep the link to the parent until cancelled; raises LoopError if the brokers form a loop."""
-    loop, parent = asyncio.get_running_loop(), f"{host}:{port}"
-    overlay, report = server.broker.overlay, LinkReport()
+def parent_address(overlay: Overlay, configured: tuple[str, int], configured_name: str | None) -> tuple[str, int]:
+    """Where the parent is reached.
+
+    The parent to which the link has moved wins over the configured one, but if that is the same broker by its name, its
+    configured address wins: an operator can say where it is now.
+    """
+    moved_to = overlay.moved_to
+    if moved_to is None or moved_to.peer == configured_name:
+        return configured
+    return split_address(moved_to.address) or configured
+
+
+async def keep(
+    server: Server, configured: tuple[str, int], configured_name: str | None, tls: ssl.SSLContext | None
+) -> None:
+    """Keep the link to the parent until cancelled; raises LoopError if the brokers form a loop.
+
+    `configured`: the parent's address and name in the settings, until the link moves to another parent.
+    """
+    loop, overlay, report = asyncio.get_running_loop(), server.broker.overlay, LinkReport()
     backoff_s = BACKOFF_S_MIN
     while True:
-        dialling = loop.create_connection(lambda: Wire(server, parent), host, port, ssl=tls)
+        moved_to = overlay.moved_to
+        address = parent_address(overlay, configured, configured_name)
+        parent = written(*address)
+        dialling = loop.create_connection(partial(Wire, server, parent), *address, ssl=tls)
         problem = None
         try:
             _, wire = await asyncio.wait_for(dialling, CONNECT_S_MAX)
@@ -62,6 +87,9 @@ async def keep(server: Server, host: str, port: int, tls: ssl.SSLContext | None)
             await _wait_until_lost(wire, server, report, parent)
             if overlay.loop_problem is not None:
                 raise LoopError(overlay.loop_problem)
+            if overlay.moved_to is not moved_to:  # the link has ended because it has moved
+                backoff_s = BACKOFF_S_MIN
+                continue
             if overlay.introduction.is_accepted:
                 backoff_s = BACKOFF_S_MIN
             elif overlay.introduction.refusal is not None or not server.broker.config.is_testbed:

@@ -13,7 +13,8 @@ LINE_BYTES_MAX = 1 << 24
 class AttachedContainer:
     """A container without a terminal to which the engine has attached us."""
 
-    def __init__(self, attached: socket.socket, wait: Callable[[], Awaitable[int]]) -> None:
+    def __init__(self, attached: socket.socket, wait: Callable[[], Awaitable[int]] | None = None) -> None:
+        """`wait` gives the exit code of the container; only `wait` of this object needs it."""
         self.stdin = self
         self.stdout = asyncio.StreamReader(limit=LINE_BYTES_MAX)
         self.stderr = asyncio.StreamReader(limit=LINE_BYTES_MAX)
@@ -51,6 +52,7 @@ class AttachedContainer:
             self._writer.write_eof()
 
     async def wait(self) -> int:
+        assert self._wait is not None
         self.returncode = await self._wait()
         return self.returncode
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -10,6 +10,7 @@ from docker.errors import ContainerError
 from docker.models.containers import Container
 
 from brokerbed.orchestrator.grounds import watch
+from brokerbed.orchestrator.grounds.attached_container import AttachedContainer, raw_socket
 from brokerbed.orchestrator.grounds.base import GroundError
 from brokerbed.orchestrator.grounds.engine import Engine
 from brokerbed.orchestrator.grounds.network import READY_S_MAX, all_of, cancel_all, is_linked
@@ -22,6 +23,7 @@ FAILURES = {  # what a helper failed to do
     "repair": "the link of {} to its parent could not be repaired",
     "settle": "it is unknown whether the links of {} carry data again",
 }
+ANSWERS = "moving ", "refused: "  # how answers to instructions begin
 DEAD = ("exited", "dead")  # states of a container, in the words of the engine
 Address = tuple[str, int]
 Ports = dict[str, Address]  # ports of a container, and the addresses at which they are published
@@ -33,6 +35,8 @@ class DockerHost:
     def __init__(self, engine: Engine, name: str, ip: str, metrics: Address, ports: Ports) -> None:
         """`ip` is its address on the network of the run; `metrics` is the address at which we read its metrics."""
         self.name = name
+        self.first_parent: str | None = None  # its parent in the scenario
+        self.takes_instructions = False
         self.is_up = False  # whether the broker should run
         self.is_paused = False
         self.state: watch.BrokerState | None = None
@@ -45,6 +49,7 @@ class DockerHost:
         self.metrics = metrics
         self.stderr = StderrLines()
         self._engine = engine
+        self._attached: AttachedContainer | None = None
         self._status = ""  # the state that the engine reported after the last action
         self._is_ready = False
         self._doing: asyncio.Task[None] | None = None
@@ -76,6 +81,32 @@ class DockerHost:
     def pause(self, is_paused: bool) -> None:
         self.is_paused = is_paused
         self._do(self._pause)
+
+    @property
+    def parent(self) -> str | None:
+        """The name of its parent, as the broker has last reported it; None for the root."""
+        reported = None if self.state is None else self.state.parent
+        return reported or self.first_parent
+
+    async def instruct(self, line: str) -> str:
+        """The broker's answer to an instruction, see broker/runtime/control.py."""
+        if self._attached is None:
+            raise GroundError(f"broker {self.name} takes no instructions, because its links do not move")
+        self._attached.write(line.encode() + b"\n")
+        while data := await self._attached.stdout.readline():
+            if (answer := data.decode().strip()).startswith(ANSWERS):
+                return answer
+        raise GroundError(f"broker {self.name} has not answered")
+
+    async def _attach(self) -> None:
+        """Connects to the standard streams of a container that is about to start, which ends when they are closed."""
+        assert self.container is not None
+        if self._attached is not None:
+            self._attached.end()
+        stream = {"stdin": 1, "stdout": 1, "stream": 1}
+        attach = self._engine.client.api.attach_socket
+        self._attached = AttachedContainer(raw_socket(await self._engine.do(attach, self.container.id, stream)))
+        await self._attached.open()
 
     def _do(self, action: Callable[[], Any]) -> None:
         """Performs actions one after the other."""
@@ -130,6 +161,8 @@ class DockerHost:
 
     async def _start(self) -> None:
         assert self.container is not None
+        if self.takes_instructions:
+            await self._attach()
         await self._engine.do(self.container.start)
         self._getting_ready = asyncio.create_task(self._until_ready())  # meanwhile the broker can be paused or killed
         cut = [link for link in self.links if link.is_cut and link.relay is None]
@@ -172,6 +205,8 @@ class DockerHost:
 
     async def end(self) -> None:
         await cancel_all([task for task in (self._doing, self._getting_ready) if task is not None])
+        if self._attached is not None:
+            self._attached.end()
 
     async def look(self) -> None:
         if self.serving:
@@ -210,6 +245,13 @@ class DockerLink:
         self._lock = asyncio.Lock()
         self._changes: list[asyncio.Task[None]] = []  # the last change, and those that failed
         child.links.append(self)
+
+    @property
+    def is_present(self) -> bool:
+        return self.child.parent == self.parent.name
+
+    def of_both(self) -> "DockerLink":
+        return self
 
     @property
     def is_connected(self) -> bool:
@@ -279,6 +321,26 @@ class DockerLink:
                         self._is_shut = answer == "shut"
                         self._applied = self._applied | ways if verb == "cut" else self._applied - ways
             self._changed_s = asyncio.get_running_loop().time()
+
+
+class PresentLinks(Mapping[str, DockerLink]):
+    """The links as the brokers have last reported them, by child."""
+
+    def __init__(self, hosts: Mapping[str, DockerHost], pair: Callable[[str, str], DockerLink]) -> None:
+        self._hosts = hosts
+        self._pair = pair
+
+    def __getitem__(self, child: str) -> DockerLink:
+        parent = self._hosts[child].parent
+        if parent is None:
+            raise KeyError(child)
+        return self._pair(child, parent)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, host in self._hosts.items() if host.parent is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class Helper:

@@ -22,12 +22,22 @@ from brokerbed.orchestrator.grounds.attached_container import AttachedContainer,
 from brokerbed.orchestrator.grounds.base import GroundError, Notify, Place
 from brokerbed.orchestrator.grounds.clients import ClientProcess
 from brokerbed.orchestrator.grounds.clocks import Reading, read_clock
-from brokerbed.orchestrator.grounds.container import METRICS_PORT, PORT, Address, DockerHost, DockerLink, Helper, Ports
+from brokerbed.orchestrator.grounds.container import (
+    METRICS_PORT,
+    PORT,
+    Address,
+    DockerHost,
+    DockerLink,
+    Helper,
+    Ports,
+    PresentLinks,
+)
 from brokerbed.orchestrator.grounds.engine import LABEL, THREADS, Engine, EngineGoneError, clean, labels_of
 from brokerbed.orchestrator.grounds.machine import CONTAINER_MB, check_memory
 from brokerbed.orchestrator.grounds.network import (
     all_of,
     cancel_all,
+    depth_first,
     has_quality,
     look_until,
     qualities,
@@ -52,7 +62,16 @@ BROKER_MEMORY, CLIENTS_MEMORY = "512m", "2g"
 
 
 class DockerNetwork:
-    def __init__(self, scenario: Scenario, place: Place, tag: str, engines: Sequence[Engine], is_near: bool) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        place: Place,
+        tag: str,
+        engines: Sequence[Engine],
+        is_near: bool,
+        may_move: bool = False,
+    ) -> None:
+        """`may_move`: links may move, so brokers take instructions, and are regularly asked for their parents."""
         self._scenario = scenario
         self._place = place
         self._tag = tag
@@ -65,17 +84,19 @@ class DockerNetwork:
         self._watching: list[asyncio.Task[None]] = []
         self._site_of: dict[str, Site] = {}
         self._link_secret = new_secret()
+        self._may_move = may_move
         self.hosts: dict[str, DockerHost] = {}
-        self.links: dict[str, DockerLink] = {}
+        self.links = PresentLinks(self.hosts, self._pair)
+        self.pairs: dict[tuple[str, str], DockerLink] = {}  # all links that there were, by child and parent
 
     async def start(self) -> None:
         await self._sites.open()
         scenario, sites = self._scenario, self._sites
-        self._site_of = sites.distribute(_depth_first(scenario))
+        self._site_of = sites.distribute(depth_first(scenario))
         for name in scenario.tree.names:
             self.hosts[name] = self._host(name)
         for child, parent in scenario.tree.links:
-            await self._link(self.hosts[child], self.hosts[parent])
+            self.hosts[child].first_parent = parent
         room = asyncio.Semaphore(THREADS)
 
         async def begin(host: DockerHost) -> None:
@@ -100,6 +121,7 @@ class DockerNetwork:
             if not sites.is_one_network:
                 ports[f"{PORT}/tcp"] = (machine, sites.port())
         host = DockerHost(site.engine, name, ip, metrics, ports)
+        host.takes_instructions = self._may_move
         host.address = self._address(host, sites.all[0])  # as the clients see it
         return host
 
@@ -108,19 +130,27 @@ class DockerNetwork:
             return host.ip, PORT
         return host.ports[f"{PORT}/tcp"]
 
-    async def _link(self, child: DockerHost, parent: DockerHost) -> None:
-        site = self._site_of[child.name]
-        address = self._address(parent, site)
-        helpers = [Helper(self._site_of[host.name].engine, self._tag, self._labels) for host in (child, parent)]
-        link = self.links[child.name] = DockerLink(helpers[0], helpers[1], child, parent, address)
-        if has_quality(self._scenario, child.name, parent.name):
-            if not self._sites.is_near:
-                raise GroundError(
-                    "links with a delay or a bandwidth go through the orchestrator, which containers of engines named"
-                    " with --engine cannot reach: leave out `links`, or --engine"
-                )
-            link.relay = Relay(address, *qualities(self._scenario, child.name, parent.name), host=site.gateway)
-            self.relays.append(link.relay)
+    def _pair(self, child: str, parent: str) -> DockerLink:
+        """The link between two brokers, whether there was one before or not."""
+        if (child, parent) not in self.pairs:
+            site = self._site_of[child]
+            address = self._address(self.hosts[parent], site)
+            helpers = [Helper(self._site_of[name].engine, self._tag, self._labels) for name in (child, parent)]
+            link = DockerLink(helpers[0], helpers[1], self.hosts[child], self.hosts[parent], address)
+            self.pairs[child, parent] = link
+            if has_quality(self._scenario, child, parent):
+                self._add_relay(link, site)
+        return self.pairs[child, parent]
+
+    def _add_relay(self, link: DockerLink, site: Site) -> None:
+        if not self._sites.is_near:
+            raise GroundError(
+                "links with a delay or a bandwidth go through the orchestrator, which containers of engines named"
+                " with --engine cannot reach: leave out `links`, or --engine"
+            )
+        ends = link.child.name, link.parent.name
+        link.relay = Relay(link.address, *qualities(self._scenario, *ends), host=site.gateway)
+        self.relays.append(link.relay)
 
     async def _broker(self, host: DockerHost) -> Container:
         options = ["--name", host.name, "--host", ANY, "--port", str(PORT), "--metrics-port", str(METRICS_PORT)]
@@ -131,10 +161,11 @@ class DockerNetwork:
             options += ["--parent", f"{site.gateway}:{await link.relay.open()}"]
         elif link is not None:
             options += ["--parent", ":".join(map(str, link.address))]
-        files = broker_files(self._scenario, host.name, self._link_secret)
+        address = (host.ip, PORT) if self._may_move else None
+        files = broker_files(self._scenario, host.name, self._link_secret, address)
         return await self._create(
             site, ["brokerbed.broker.runtime.command", *options], (host.name, host.name), host.ip, files,
-            mem_limit=BROKER_MEMORY, ports=host.ports,
+            mem_limit=BROKER_MEMORY, ports=host.ports, stdin_open=self._may_move,
         )  # fmt: skip
 
     async def _create(
@@ -213,7 +244,7 @@ class DockerNetwork:
                 watching.result()
         for host in self.hosts.values():
             host.check()
-        for link in self.links.values():
+        for link in self.pairs.values():
             link.check()
         for clients in self._clients:
             clients.check()
@@ -222,6 +253,8 @@ class DockerNetwork:
         """Raises GroundError if a broker died unexpectedly, or if an engine is gone."""
         while True:
             await asyncio.sleep(WATCH_S)
+            if self._may_move:
+                await all_of(host.look() for host in self.hosts.values() if self._site_of[host.name] is site)
             gone = await self._dead(site)
             for host in self.hosts.values():
                 if host.container is not None and host.container.id in gone:
@@ -267,7 +300,7 @@ class DockerNetwork:
         await cancel_all(self._watching)
         for host in self.hosts.values():
             await host.end()
-        for link in self.links.values():
+        for link in self.pairs.values():
             await link.end()
         for relay in self.relays:
             relay.close()
@@ -286,19 +319,6 @@ class DockerNetwork:
                     await fetch(site.engine, container, DATA, self._place.raw / folder)
             finally:
                 await site.engine.do(container.remove, force=True, v=True)
-
-
-def _depth_first(scenario: Scenario) -> list[str]:
-    """The brokers in depth-first order, so that linked brokers are close to each other."""
-    children: dict[str | None, list[str]] = {}
-    parents = dict(scenario.tree.links)
-    for name in scenario.tree.names:
-        children.setdefault(parents.get(name), []).append(name)
-    ordered, left = list[str](), list(reversed(children[None]))
-    while left:
-        ordered.append(left.pop())
-        left += reversed(children.get(ordered[-1], []))
-    return ordered
 
 
 def _image_on(engines: list[Engine], notify: Notify) -> str:
@@ -353,11 +373,16 @@ class DockerGround(RealGround):
     def _image(self, engines: list[Engine], notify: Notify) -> str:
         return _image_on(engines, notify) if self._urls else image.ensure(engines[0].client, notify)
 
-    def network(self, scenario: Scenario, place: Place) -> DockerNetwork:
+    def network(self, scenario: Scenario, place: Place, may_move: bool = False) -> DockerNetwork:
+        if may_move and (self._urls or scenario.links):
+            raise GroundError(
+                "links between containers move only on the engine of this machine, and without a delay or a bandwidth:"
+                f" leave out {'--engine' if self._urls else '`links`'}"
+            )
         with ExitStack() as opened:
             engines = self._open(opened)
             for engine in engines:
                 clean(engine.client)
             tag = self._image(engines, lambda _: None)
             opened.pop_all()  # the network closes them
-        return DockerNetwork(scenario, place, tag, engines, not self._urls and engines[0].is_near)
+        return DockerNetwork(scenario, place, tag, engines, not self._urls and engines[0].is_near, may_move)

@@ -2,20 +2,16 @@
 
 import asyncio
 import os
-import signal
-import socket
-from contextlib import suppress
-from pathlib import Path
 
-from brokerbed.broker.runtime.command import MISSING
 from brokerbed.log.record import CLIENTS
-from brokerbed.orchestrator.grounds import journal, watch
+from brokerbed.orchestrator.grounds import journal
 from brokerbed.orchestrator.grounds.base import GroundError, Place
 from brokerbed.orchestrator.grounds.clients import ClientProcess
 from brokerbed.orchestrator.grounds.clocks import Reading
+from brokerbed.orchestrator.grounds.link_listener import LinkListener
+from brokerbed.orchestrator.grounds.local_host import LOOPBACK, LocalHost
 from brokerbed.orchestrator.grounds.machine import check_machine, use_all_handles
 from brokerbed.orchestrator.grounds.network import (
-    READY_S_MAX,
     all_of,
     has_quality,
     is_cut,
@@ -24,182 +20,32 @@ from brokerbed.orchestrator.grounds.network import (
     qualities,
     stderr_by_source,
 )
-from brokerbed.orchestrator.grounds.processes import Processes, StderrLines, how_it_ended
+from brokerbed.orchestrator.grounds.processes import Processes, StderrLines
 from brokerbed.orchestrator.grounds.real import RealGround, parts_of
 from brokerbed.orchestrator.grounds.relay import Relay
-from brokerbed.orchestrator.grounds.settings import CONFIG, broker_files, clients_options, new_secret, write_files
+from brokerbed.orchestrator.grounds.settings import broker_files, clients_options, new_secret, write_files
 from brokerbed.scenario import Scenario
-
-LOOPBACK = "127.0.0.1"
-READY_POLL_S = 1.0  # how often we check whether a broker that starts has used up its time
-
-
-class LocalHost:
-    """The process of one broker, over all its lives."""
-
-    def __init__(self, network: "LocalNetwork", name: str, folder: Path, routing: str, durability: str) -> None:
-        self.name = name
-        self.is_up = False  # whether the broker should run
-        self.is_paused = False
-        self.parent: tuple[str, int] | None = None
-        self.state: watch.BrokerState | None = None
-        self.changed_s = 0.0  # when the broker was last started, crashed or paused
-        self.stderr = StderrLines()
-        self._network = network
-        self._folder = folder
-        self._options = ["--routing", routing, "--durability", durability]
-        self._ports = [reserve_port(), reserve_port()]  # held while the broker is dead
-        self._process: asyncio.subprocess.Process | None = None
-        self._ready = asyncio.Event()
-        self._starting: asyncio.Task[None] | None = None
-        self._is_spawning = False  # a process is being created, and has no id yet
-        self._life = 0
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return LOOPBACK, self._ports[0].getsockname()[1]
-
-    @property
-    def metrics(self) -> tuple[str, int]:
-        return LOOPBACK, self._ports[1].getsockname()[1]
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process is not None else None
-
-    @property
-    def serving(self) -> int:
-        """Whether the process is ready, and neither dead nor stopped."""
-        return int(self._ready.is_set() and self._process_state not in ("", "T", "Z"))
-
-    @property
-    def is_dead(self) -> bool:
-        return not self._is_spawning and self._process_state in ("", "Z")
-
-    @property
-    def is_stopped(self) -> bool:
-        return self.is_dead or self._process_state == "T"
-
-    @property
-    def _process_state(self) -> str:
-        """The state in the notation of /proc; empty if there is no process."""
-        if self._process is None or self._process.returncode is not None:
-            return ""
-        return journal.state(self._process.pid)
-
-    def start(self) -> None:
-        self.is_up = True
-        self._ready.clear()
-        self._life += 1
-        self.changed_s = self._network.now_s
-        self._starting = asyncio.create_task(self._start(self._life, self._starting))
-
-    async def done(self) -> None:
-        """Waits until the last action has taken effect: the broker serves, or its process is gone."""
-        if self.is_up and self._starting is not None:
-            await self._starting
-        elif self._process is not None:
-            await self._process.wait()
-
-    async def _start(self, life: int, before: "asyncio.Task[None] | None") -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        if self._process is not None:
-            await self._process.wait()
-        if not self.is_up or life != self._life:
-            return
-        host, port = self.address
-        options = ["--name", self.name, "--host", host, "--port", str(port), "--metrics-port", str(self.metrics[1])]
-        options += [*self._options, "--data", str(self._folder), "--config", str(self._folder / CONFIG)]
-        if self.parent is not None:
-            options += ["--parent", f"{self.parent[0]}:{self.parent[1]}"]
-        self._is_spawning = True
-        try:
-            process = self._process = await self._network.processes.spawn(
-                f"broker {self.name}", self.stderr, "brokerbed.broker.runtime.command", *options
-            )
-        finally:
-            self._is_spawning = False
-        if not self.is_up:  # it was crashed before the process existed
-            process.kill()
-        elif self.is_paused:  # it was paused before the process existed
-            self._signal(signal.SIGSTOP)
-        first_line = await self._first_line(process)
-        if not self.is_up or life != self._life:
-            return
-        if not first_line:
-            code = await process.wait()
-            await self.stderr.wait_closed()
-            why = self.stderr.last or f" ({how_it_ended(code)})"
-            raise GroundError(f"broker {self.name} did not start{why}", is_missing=code == MISSING)
-        self.changed_s = self._network.now_s
-        self._ready.set()
-
-    async def _first_line(self, process: asyncio.subprocess.Process) -> bytes:
-        """The line that the broker prints when it is ready, or nothing if it exited. Pauses do not count as time."""
-        assert process.stdout is not None
-        reading = asyncio.ensure_future(process.stdout.readline())
-        left_s = READY_S_MAX
-        try:
-            while not (await asyncio.wait([reading], timeout=READY_POLL_S))[0]:
-                left_s -= 0 if self.is_paused else READY_POLL_S
-                if left_s <= 0:
-                    raise GroundError(f"broker {self.name} was not ready within {READY_S_MAX:.0f} s{self.stderr.last}")
-            return reading.result()
-        finally:
-            reading.cancel()
-
-    def crash(self) -> None:
-        self.is_up = False
-        self.changed_s = self._network.now_s
-        self._signal(signal.SIGKILL)
-
-    def pause(self, is_paused: bool) -> None:
-        self.is_paused = is_paused
-        self.changed_s = self._network.now_s
-        self._signal(signal.SIGSTOP if is_paused else signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.kill(self._process.pid, number)
-
-    def check(self) -> None:
-        """Raises GroundError if the broker died and nobody killed it."""
-        if self._starting is not None and self._starting.done() and not self._starting.cancelled():
-            self._starting.result()
-        if not (self.is_up and self._ready.is_set() and self.stderr.is_closed):
-            return
-        if self._process is not None and (code := self._process.returncode) is not None:
-            raise GroundError(f"broker {self.name} died ({how_it_ended(code)}){self.stderr.last}")
-
-    async def wait_if_dead(self) -> None:
-        """If the process is dead, waits until its exit code and its stderr are known."""
-        if self._process is not None and journal.state(self._process.pid) in ("", "Z"):
-            await self._process.wait()
-            await self.stderr.wait_closed()
-
-    async def look(self) -> None:
-        if self.serving:
-            self.state = await watch.look(self.metrics) or self.state
-
-    async def end(self) -> None:
-        self.is_up = False
-        if self._starting is not None and not self._starting.done():
-            self._starting.cancel()
-            await asyncio.wait([self._starting])
-        for port in self._ports:
-            port.close()
 
 
 class LocalLink:
-    """The link of a broker to its parent, through a relay if it may be cut, or is delayed or narrow."""
+    """The link of a broker to its parent, through a relay if it may be cut, or is delayed or narrow.
 
-    def __init__(self, child: LocalHost, parent: LocalHost, relay: Relay | None) -> None:
+    If the child moves to another parent, it has another link, and gets this one back if it returns.
+    """
+
+    def __init__(self, network: "LocalNetwork", child: LocalHost, parent: LocalHost, relay: Relay | None) -> None:
         self.child = child
         self.parent = parent
         self.relay = relay
+        self._network = network
         self._changed_s = 0.0
+
+    @property
+    def is_present(self) -> bool:
+        return self._network.links.get(self.child.name) is self
+
+    def of_both(self) -> "LocalLink":
+        return self
 
     @property
     def is_connected(self) -> bool:
@@ -238,16 +84,21 @@ class LocalLink:
 class LocalNetwork:
     """The brokers of a scenario as processes."""
 
-    def __init__(self, scenario: Scenario, place: Place, is_relayed: bool = False) -> None:
-        """`is_relayed`: every link has a relay, not only those that the scenario cuts, delays or narrows."""
+    def __init__(self, scenario: Scenario, place: Place, is_relayed: bool = False, may_move: bool = False) -> None:
+        """`is_relayed`: every link has a relay, not only those that the scenario cuts, delays or narrows.
+
+        `may_move`: links may move, and so any two brokers may get a link, which has a relay.
+        """
         self._scenario = scenario
         self._place = place
         self._is_relayed = is_relayed
+        self._listeners: dict[str, LinkListener] | None = {} if may_move else None  # by parent
         self.processes = Processes()
         self._clients: list[ClientProcess] = []
         self.relays: list[Relay] = []
         self.hosts: dict[str, LocalHost] = {}
-        self.links: dict[str, LocalLink] = {}
+        self.links: dict[str, LocalLink] = {}  # the present ones, by child
+        self.pairs: dict[tuple[str, str], LocalLink] = {}  # all links that there were, by child and parent
 
     @property
     def now_s(self) -> float:
@@ -258,7 +109,8 @@ class LocalNetwork:
         scenario, link_secret = self._scenario, new_secret()
         for name in scenario.tree.names:
             self.hosts[name] = LocalHost(self, name, self._place.raw / name, scenario.routing, scenario.durability)
-            write_files(self._place.raw / name, broker_files(scenario, name, link_secret))
+            address = self._listen_for_links(name) if self._listeners is not None else None
+            write_files(self._place.raw / name, broker_files(scenario, name, link_secret, address))
         for child, parent in scenario.tree.links:
             await self._link(self.hosts[child], self.hosts[parent])
         room = asyncio.Semaphore(2 * (os.cpu_count() or 1))
@@ -275,13 +127,42 @@ class LocalNetwork:
 
     async def _link(self, child: LocalHost, parent: LocalHost) -> None:
         relay, ends = None, (child.name, parent.name)
+        if self._listeners is not None:
+            child.parent = self._listeners[parent.name].address
+            self.links[child.name] = self._pair(*ends)
+            return
         if self._is_relayed or has_quality(self._scenario, *ends) or is_cut(self._scenario, *ends):
-            relay = Relay(parent.address, *qualities(self._scenario, *ends))
-            self.relays.append(relay)
+            relay = self._relay(*ends)
             child.parent = LOOPBACK, await relay.open()
         else:
             child.parent = parent.address
-        self.links[child.name] = LocalLink(child, parent, relay)
+        self.links[child.name] = self.pairs[ends] = LocalLink(self, child, parent, relay)
+
+    def _relay(self, child: str, parent: str) -> Relay:
+        relay = Relay(self.hosts[parent].address, *qualities(self._scenario, child, parent))
+        self.relays.append(relay)
+        return relay
+
+    def _listen_for_links(self, name: str) -> tuple[str, int]:
+        """Where others reach a broker, if any of them may get a link to it."""
+        assert self._listeners is not None
+
+        def relay_of(child: str) -> Relay | None:
+            if child not in self.hosts or child == name:
+                return None
+            link = self.links[child] = self._pair(child, name)  # it dials whom it takes for its parent
+            return link.relay
+
+        listener = self._listeners[name] = LinkListener(relay_of, LOOPBACK)
+        return listener.open()
+
+    def _pair(self, child: str, parent: str) -> LocalLink:
+        """The link between two brokers, whether there was one before or not."""
+        if (child, parent) not in self.pairs:
+            relay = self._relay(child, parent)
+            relay.attach()
+            self.pairs[child, parent] = LocalLink(self, self.hosts[child], self.hosts[parent], relay)
+        return self.pairs[child, parent]
 
     async def look(self) -> None:
         await all_of(host.look() for host in self.hosts.values())
@@ -324,17 +205,11 @@ class LocalNetwork:
         """Ends all brokers and clients."""
         for host in self.hosts.values():
             await host.end()
+        for listener in (self._listeners or {}).values():
+            listener.close()
         for relay in self.relays:
             relay.close()
         await self.processes.close()
-
-
-def reserve_port() -> socket.socket:
-    """Reserves a free port: the socket is bound but does not listen, so a broker that knows the port can use it."""
-    reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reservation.bind((LOOPBACK, 0))
-    return reservation
 
 
 class LocalGround(RealGround):

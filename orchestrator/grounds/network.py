@@ -52,6 +52,19 @@ def _quality(scenario: Scenario, *ends: str) -> Quality:
     return Quality(delay, None if link.bandwidth is None else link.bandwidth * speedup)
 
 
+def depth_first(scenario: Scenario) -> list[str]:
+    """The brokers in depth-first order, so that linked brokers are close to each other."""
+    children: dict[str | None, list[str]] = {}
+    parents = dict(scenario.tree.links)
+    for name in scenario.tree.names:
+        children.setdefault(parents.get(name), []).append(name)
+    ordered, left = list[str](), list(reversed(children[None]))
+    while left:
+        ordered.append(left.pop())
+        left += reversed(children.get(ordered[-1], []))
+    return ordered
+
+
 class Watched(Protocol):
     @property
     def name(self) -> str: ...

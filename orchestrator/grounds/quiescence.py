@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from brokerbed.orchestrator.grounds.base import GroundError
@@ -40,6 +40,10 @@ class QuietLink(Protocol):
 
 
 class QuietNetwork(Protocol):
+    @property
+    def hosts(self) -> Mapping[str, QuietHost]: ...
+    @property
+    def links(self) -> Mapping[str, QuietLink]: ...
     def check(self) -> None: ...
     async def look(self) -> None: ...
 
@@ -51,11 +55,10 @@ def obstacles(hosts: Iterable[QuietHost], links: Iterable[QuietLink]) -> list[st
     return crashed + paused + [f"the link {link.child.name}-{link.parent.name} is cut" for link in links if link.is_cut]
 
 
-async def wait_until_quiet(
-    network: QuietNetwork, hosts: list[QuietHost], links: list[QuietLink], timeout_s: float
-) -> None:
+async def wait_until_quiet(network: QuietNetwork, timeout_s: float) -> None:
     """Raises GroundError if messages are still under way after that time, or if the network cannot come to rest."""
-    if reasons := obstacles(hosts, links):
+    hosts = [*network.hosts.values()]
+    if reasons := obstacles(hosts, network.links.values()):
         raise GroundError(f"the network cannot come to rest: {', '.join(reasons)}")
     end_s, quiet_looks, busy = time.monotonic() + timeout_s, 0, list[str]()
     while quiet_looks < QUIET_LOOKS:
@@ -63,6 +66,7 @@ async def wait_until_quiet(
             raise GroundError(f"the network did not come to rest within {timeout_s:g} s: {', '.join(busy)}")
         network.check()
         await network.look()
+        links = [*network.links.values()]  # which may have moved
         busy = [f"{link.child.name}-{link.parent.name} is not connected" for link in links if not link.is_confirmed]
         busy += [f"{left:.0f} under way at {host.name}" for host in hosts if (left := _under_way(host))]
         slow = [(link, relay.size_bytes) for link in links if (relay := link.relay) is not None]

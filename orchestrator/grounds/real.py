@@ -18,7 +18,7 @@ from brokerbed.clients.crowd import copies_of
 from brokerbed.clients.raw_log import append
 from brokerbed.clients.sockets import RealClock
 from brokerbed.log.record import CLIENTS, Log
-from brokerbed.orchestrator.faults import Faults
+from brokerbed.orchestrator.faults import Faults, skipped_warnings
 from brokerbed.orchestrator.grounds.base import GroundError, Notify, Place, Played, Progress
 from brokerbed.orchestrator.grounds.clients import ClientProcess, ClientProcesses, RemotePeer, RemoteSessions
 from brokerbed.orchestrator.grounds.clocks import Reading
@@ -198,6 +198,7 @@ class RealRun:
         }
         self._played.warnings += [*short_demands(self.scenario), *clocks.warnings()]
         self._played.warnings += warnings_of(late, held, self._lags(), self._loop_lateness, relays, is_drained)
+        self._played.warnings += skipped_warnings(self._faults.skipped)
         await network.listen()
         self._played.warnings += stderr_warnings(network.stderr)
 

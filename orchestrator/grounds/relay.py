@@ -43,12 +43,12 @@ class Passage:
 
     __slots__ = ("_child", "_early", "_is_refused", "_is_waiting", "_parent", "_pipes", "_relay", "_start_bytes")
 
-    def __init__(self, relay: "Relay", child: socket.socket) -> None:
+    def __init__(self, relay: "Relay", child: socket.socket, early: bytes) -> None:
         self._relay = relay
         self._child = child
         self._parent: socket.socket | None = None
         self._pipes: dict[str, Pipe] = {}
-        self._early = bytearray()  # what the child sent before it could be passed on
+        self._early = bytearray(early)  # what the child sent before it could be passed on
         self._is_waiting = False
         self._is_refused = False
         self._start_bytes = bytearray() if relay.keeps_start else None
@@ -200,6 +200,13 @@ class Relay:
         self._is_accepting = False
         self._passages: dict[Passage, None] = {}  # in order of arrival
 
+    def attach(self) -> None:
+        """Passes on connections that another listener accepts (see `take`). The target must be an IP address."""
+        self.loop = asyncio.get_running_loop()
+        numeric = socket.AI_NUMERICHOST  # so that this does not wait for a name server
+        family, *_, address = socket.getaddrinfo(*self._target_name, type=socket.SOCK_STREAM, flags=numeric)[0]
+        self.target = family, address
+
     async def open(self, port: int = 0) -> int:
         """Listens on this port, or on a free one, and returns it."""
         self.loop = asyncio.get_running_loop()
@@ -292,7 +299,14 @@ class Relay:
             self._is_accepting = False
             self.loop.call_later(ACCEPT_RETRY_S, self._watch)
             return
-        passage = Passage(self, child)
+        self.take(child)
+
+    def take(self, child: socket.socket, early: bytes = b"") -> None:
+        """Passes on a connection that was accepted, and from which these bytes were read."""
+        if len(self._passages) >= self._connections_max:
+            child.close()
+            return
+        passage = Passage(self, child, early)
         self._passages[passage] = None
         self._watch()
         passage.begin()

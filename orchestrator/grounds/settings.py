@@ -22,9 +22,14 @@ def new_secret() -> str:
     return secrets.token_hex(32)
 
 
-def broker_files(scenario: Scenario, broker: str, link_secret: str) -> dict[str, bytes]:
-    """What a broker finds in its folder when it starts."""
-    return {CONFIG: tomli_w.dumps(_broker_settings(scenario, broker)).encode(), SECRET: link_secret.encode()}
+def broker_files(
+    scenario: Scenario, broker: str, link_secret: str, address: tuple[str, int] | None = None
+) -> dict[str, bytes]:
+    """What a broker finds in its folder when it starts. `address`: where others reach it, if their links may move."""
+    settings = _broker_settings(scenario, broker)
+    if address is not None:
+        settings = {"address": f"{address[0]}:{address[1]}", **settings}
+    return {CONFIG: tomli_w.dumps(settings).encode(), SECRET: link_secret.encode()}
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -9,21 +9,22 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Mapping
 from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
-from brokerbed.broker.routing.registry import DEFAULT
+from brokerbed.broker.routing.registry import ALGORITHMS, DEFAULT
 from brokerbed.orchestrator.grounds.base import GroundError, Place
 from brokerbed.orchestrator.grounds.client_proxy import ClientProxy
-from brokerbed.orchestrator.grounds.local import LocalHost, LocalLink, LocalNetwork
+from brokerbed.orchestrator.grounds.linking import cut, move, repair, until_linked
+from brokerbed.orchestrator.grounds.local import LocalLink, LocalNetwork
+from brokerbed.orchestrator.grounds.local_host import LocalHost
 from brokerbed.orchestrator.grounds.losses import losses, losses_text
-from brokerbed.orchestrator.grounds.network import look_until
 from brokerbed.orchestrator.grounds.network_scenario import FILE, network_scenario, prepare
-from brokerbed.orchestrator.grounds.quiescence import STOP_S_MAX, obstacles, until_stopped, wait_until_quiet
+from brokerbed.orchestrator.grounds.quiescence import STOP_S_MAX, until_stopped, wait_until_quiet
 from brokerbed.orchestrator.grounds.relay import DOWN, UP
 
 if TYPE_CHECKING:
@@ -106,12 +107,13 @@ class BrokerNetwork:
             raise ValueError("a network can be started only once: make another one")
         prepare(self._scenario, is_local=self._on == LOCAL)
         place = Place(self.folder / FILE, 0, self.folder)
+        may_move = ALGORITHMS[self._scenario.routing].lets_links_move
         if self._on == DOCKER:
             from brokerbed.orchestrator.grounds.docker import DockerGround  # the SDK may not be installed
 
-            self._network = DockerGround().network(self._scenario, place)
+            self._network = DockerGround().network(self._scenario, place, may_move and not self._scenario.links)
         else:
-            self._network = LocalNetwork(self._scenario, place, is_relayed=True)
+            self._network = LocalNetwork(self._scenario, place, is_relayed=True, may_move=may_move)
         self._thread.start()
         try:
             self._do("start", self._start())
@@ -224,14 +226,28 @@ class BrokerNetwork:
                 f"{link.parent.name}>{link.child.name}": (DOWN,)}  # fmt: skip
         if way not in ways:
             raise ValueError(f"way must be {one}>{other} or {other}>{one}, not {way}")
-        self._do(f"cut {way or f'{one}-{other}'}", self._cut(link, ways[way]))
+        self._do(f"cut {way or f'{one}-{other}'}", cut(link, ways[way]))
 
     def repair(self, one: str, other: str) -> None:
         """Repairs the link, and returns when it is connected; what was held is passed on."""
         link = self._link(one, other)
         if not link.is_cut:
             raise ValueError(f"the link between {one} and {other} is not cut: it cannot be repaired")
-        self._do(f"repair {one}-{other}", self._repair(link))
+        self._do(f"repair {one}-{other}", repair(self._started, link))
+
+    def move(self, child: str, parent: str) -> None:
+        """Has a broker get another parent, a neighbour of its present one, and returns when that link is connected."""
+        self._host(child), self._host(parent)
+        link = self._started.links.get(child)
+        if link is None:
+            raise ValueError(f"{child} is the root: it has no link that could move")
+        self._up(link.parent.name)
+        self._do(f"move {child} to {parent}", move(self._started, child, parent))
+
+    def parents(self) -> dict[str, str | None]:
+        """The parent of every broker at the moment."""
+        links = self._started.links
+        return {name: links[name].parent.name if name in links else None for name in self.names}
 
     def disconnect(self, broker: str, client_id: str | None = None) -> int:
         """Resets the connections of one client or of all, and returns how many. They may connect again at once."""
@@ -250,9 +266,8 @@ class BrokerNetwork:
                 self.resume(name)
             if not self._host(name).is_up:
                 self.restart(name)
-        for link in self._started.links.values():
-            if link.is_cut:
-                self.repair(link.child.name, link.parent.name)
+        for link in self._cut_links():
+            self.repair(link.child.name, link.parent.name)
 
     def assert_nothing_lost(self, timeout_s: float = CALM_S_MAX) -> None:
         """Waits until the network is calm, then checks that every message at QoS 1 or 2 that a broker accepted was
@@ -287,9 +302,14 @@ class BrokerNetwork:
             raise ValueError(f"broker {broker} is crashed: restart it first")
         return host
 
+    def _cut_links(self) -> "list[AnyLink]":
+        """Also those whose child has got another parent since."""
+        return [link for link in self._started.pairs.values() if link.is_cut]
+
     def _link(self, one: str, other: str) -> "AnyLink":
         ends = {self._host(one).name, self._host(other).name}
-        for link in self._started.links.values():
+        links: list[AnyLink] = [*self._cut_links(), *self._started.links.values()]
+        for link in links:
             if {link.child.name, link.parent.name} == ends:
                 return link
         raise ValueError(f"there is no link between {one} and {other}")
@@ -329,7 +349,7 @@ class BrokerNetwork:
         for name, host in network.hosts.items():
             self._proxies[name] = ClientProxy(host.address)
             await self._proxies[name].open()
-        await self._until_linked("linked to their parents")
+        await until_linked(self._started, "linked to their parents")
 
     async def _close(self) -> None:
         calls = self._calls - {asyncio.current_task()}
@@ -350,7 +370,7 @@ class BrokerNetwork:
         host.start()
         await host.done()
         await self._proxies[host.name].open()
-        await self._until_linked(f"all linked after the restart of {host.name}")
+        await until_linked(self._started, f"all linked after the restart of {host.name}")
 
     async def _pause(self, host: "AnyHost", is_paused: bool) -> None:
         host.pause(is_paused)
@@ -358,18 +378,7 @@ class BrokerNetwork:
         if is_paused:
             await until_stopped(host)
         else:
-            await self._until_linked(f"all linked after {host.name} was resumed")
-
-    async def _cut(self, link: "AnyLink", ways: Iterable[str]) -> None:
-        link.cut(*ways)
-        await link.done()
-        if not all(map(link.is_held, ways)):
-            raise GroundError(f"the link of {link.child.name} to {link.parent.name} was not cut")
-
-    async def _repair(self, link: "AnyLink") -> None:
-        link.repair(UP, DOWN)
-        await link.done()
-        await self._until_linked(f"linked after the repair of {link.child.name}-{link.parent.name}")
+            await until_linked(self._started, f"all linked after {host.name} was resumed")
 
     async def _disconnect(self, host: "AnyHost", client_id: str | None) -> int:
         wait_s_max = 0.0 if host.is_paused else STOP_S_MAX
@@ -382,18 +391,7 @@ class BrokerNetwork:
             raise GroundError(f"{who} is connected to broker {host.name}: there is nothing to disconnect")
         return count
 
-    async def _until_linked(self, what: str) -> None:
-        """Waits for all links that are not cut and whose brokers run."""
-        network = self._started
-        links = [link for link in network.links.values() if not obstacles([link.child, link.parent], [link])]
-        hosts = [host for host in network.hosts.values() if host.is_up and not host.is_paused]
-        await look_until(
-            network.hosts,
-            lambda: all(host.serving for host in hosts) and all(link.is_confirmed for link in links),
-            what,
-        )
-
     async def _calm(self, timeout_s: float) -> None:
         network = self._started
-        await wait_until_quiet(network, [*network.hosts.values()], [*network.links.values()], timeout_s)
+        await wait_until_quiet(network, timeout_s)
         self._calm_ns.append(time.time_ns())

@@ -1,6 +1,7 @@
 """The virtual ground: broker cores on a simulated network and clock."""
 
 from brokerbed.clients.raw_log import writer
+from brokerbed.orchestrator.faults import skipped_warnings
 from brokerbed.orchestrator.grounds.base import Notify, Place, Played, Progress
 from brokerbed.orchestrator.simulator.simulation import Simulation
 from brokerbed.scenario import Scenario
@@ -23,6 +24,7 @@ class VirtualGround:
         if self._is_stopped:
             simulation.stop()
         simulation.run(progress)
+        self.played.warnings += skipped_warnings(simulation.faults.skipped)
 
     def stop(self) -> None:
         self._is_stopped = True

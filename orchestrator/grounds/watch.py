@@ -15,6 +15,7 @@ class BrokerState:
     under_way: float = 0.0  # messages that it still has to process
     offline: float = 0.0  # those of them that wait for clients that are not connected
     linked: dict[str, bool] = field(default_factory=dict)  # whether links are connected, by peer
+    parent: str | None = None  # its parent, to which its link may have moved
     lag_s: float = 0.0  # sum of the measured lateness of its event loop
     lag_samples: float = 0.0
     is_store_blocked: bool = False  # its store cannot be written, so it blocks its clients
@@ -44,9 +45,12 @@ async def look(address: tuple[str, int]) -> BrokerState | None:
         return None
     values: dict[str, float] = {}
     linked: dict[str, bool] = {}
+    parent = None
     for name, labels, value in samples:
         if name == "brokerbed_link_connected":
             linked[labels["peer"]] = value > 0
+        elif name == "brokerbed_link_upward":
+            parent = labels["peer"] if value > 0 else parent
         else:
             values[name] = value
     return BrokerState(
@@ -54,6 +58,7 @@ async def look(address: tuple[str, int]) -> BrokerState | None:
         values.get("brokerbed_messages_under_way", 0.0),
         values.get("brokerbed_offline_messages", 0.0),
         linked,
+        parent,
         values.get("brokerbed_loop_lag_seconds_total", 0.0),
         values.get("brokerbed_loop_lag_samples_total", 0.0),
         values.get("brokerbed_store_blocked", 0.0) > 0,

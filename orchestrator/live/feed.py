@@ -130,7 +130,7 @@ class Feed:
                     sums[table] += getattr(look, table) * passed_s
             for (peer, kind), count in grown(self._looks.get(name, BrokerCounters()).sent, look.sent).items():
                 is_up = self._is_parent(name, peer)
-                rate = rates[name if is_up else peer]
+                rate = rates.get(name if is_up else peer, [0.0, 0.0, 0.0])  # none: the link has moved since
                 if kind in NOTIFICATIONS:
                     rate[0 if is_up else 1] += count / passed_s
                     sums["notifications"] += count

@@ -7,6 +7,7 @@ way is lost).
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,11 +23,13 @@ from brokerbed.broker.core.timers import Action, SetTimer
 from brokerbed.broker.values import NS_PER_S
 from brokerbed.clients.session import Packet
 from brokerbed.log.record import Log
+from brokerbed.orchestrator.simulator.link_of_two import LinkOfTwo
 from brokerbed.orchestrator.simulator.link_schedule import Quality
 from brokerbed.orchestrator.simulator.loop import Loop
 from brokerbed.orchestrator.simulator.wire import Direct, Wire
 
 LinkQualities = Callable[[str, str], tuple[Quality, Quality]]  # takes child and parent; the qualities up and down
+PORT = 1883  # of every broker
 LogWriter = Callable[[str, int, Log], None]  # takes the name of the logger, its life, and the log
 
 
@@ -79,6 +82,8 @@ class Host:
             self.log = Log()
             self._logged_bytes = 0
         config = self._config(self.lives)
+        if not config.address:  # nobody dials it here, but brokers tell one another only of those with an address
+            config = replace(config, address=f"{self.name}:{PORT}")
         self.is_plain = self.store is None and config.service_in is None
         self.broker = Broker(config, self.log, is_durable=self.store is not None, at=self._timers_of(self.lives))
         if self.store is not None:
@@ -309,8 +314,13 @@ class Uplink:
         index = 0 if way == "up" else 1
         return self._crossed_before[index] + (0 if self._ends is None else self._ends[index].out.crossed_bytes)
 
-    def is_held(self, way: str) -> bool:
-        """Whether nothing passes in this direction: on the wire if there is one, or because none can be made."""
+    def is_held(self, way: str, parent: str | None = None) -> bool:
+        """Whether nothing passes in this direction: on the wire if there is one, or because none can be made.
+
+        `parent`: of the link that is meant, the present one if none is given.
+        """
+        if parent is not None and parent != self.parent.name:
+            return way in self._held.get(parent, ())
         if self._ends is None or not self.is_connected:
             return way in self._cut_ways
         return self._ends[0 if way == "up" else 1].out.is_held
@@ -330,6 +340,14 @@ class Uplink:
     @property
     def _cut_ways(self) -> set[str]:
         return self._held.setdefault(self.parent.name, set())
+
+    @property
+    def is_present(self) -> bool:
+        """It is the link to whatever parent the child has."""
+        return True
+
+    def of_both(self) -> "LinkOfTwo":
+        return LinkOfTwo(self, self.parent)
 
     def cut(self, *ways: str) -> None:
         """Cuts these directions of the link to the present parent; what is sent there is held."""

@@ -110,6 +110,8 @@ def test_password_file_and_access_file(tmp_path: Path) -> None:
         ("[service]\nbroker_in = 3", "a demand is like"),
         ('[service]\nbroker_in = {mean_s = 1, law = "pareto"}', "law must be one of"),
         ("[service]\nseed = 1.5", "seed must be a whole number or text"),
+        ('address = "nowhere"', 'address must be "HOST:PORT", like "10.0.0.7:1883", not nowhere'),
+        ("address = 1883", "address must be"),
         ("testbed = 1", "testbed must be true or false"),
         ('[parent]\nname = "a/b"', "a broker's name"),
         ("= 3", "not valid TOML"),

@@ -68,6 +68,7 @@ def test_links_are_no_clients_and_fall_silent() -> None:
         with broker("--name", "leaf", "--metrics-port", "0", "--routing", "flooding", "--parent", parent) as leaf:
             ends = ((root, "leaf"), (leaf, "root"))
             until(lambda: all(metric(it, "brokerbed_link_connected", peer=peer) for it, peer in ends), "the link")
+            assert [metric(it, "brokerbed_link_upward", peer=peer) for it, peer in ends] == [0, 1]
             assert of_clients(root, "sessions") == of_clients(leaf, "sessions") == (0, 0)
             assert all(metric(it, "brokerbed_link_silent_seconds", peer=peer) < 10 for it, peer in ends)
             leaf.process.send_signal(signal.SIGSTOP)

@@ -30,6 +30,8 @@ autosave_interval 1
 
 
 class BrokerProcess:
+    STDIN: int = subprocess.DEVNULL
+
     def __init__(self, name: str, port: int, command: Sequence[str], log: Path) -> None:
         self.name = name
         self.port = port
@@ -40,9 +42,7 @@ class BrokerProcess:
 
     def start(self) -> None:
         with self._log.open("ab") as output:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-            )
+            self._process = subprocess.Popen(self._command, stdin=self.STDIN, stdout=output, stderr=subprocess.STDOUT)
 
     def kill(self) -> None:
         """SIGKILL, and nothing else, to the process that was started here."""
@@ -50,6 +50,7 @@ class BrokerProcess:
         self.incarnation += 1
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(STOP_S)
+        self._close_input()
 
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -75,6 +76,11 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(STOP_S)
+        self._close_input()
+
+    def _close_input(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
 
 
 def free_ports(count: int) -> list[int]:

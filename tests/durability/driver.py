@@ -80,7 +80,7 @@ class Run:
         self._progress = progress
         self._draw = random.Random(plan.seed)
         self._selector = selectors.DefaultSelector()
-        self._brokers = _brokers(plan, folder)
+        self._brokers = self._processes(plan, folder)
         places = [it.name for it in self._brokers]
         assert plan.publishers >= len(places), "a broker without a publisher would not be seen to answer"
         streams, readers, auditors = plan.streams(places), plan.readers(places), plan.auditors(places)
@@ -115,6 +115,12 @@ class Run:
         result = self._counts()
         result.duplicates, result.violations = self._ledger.duplicates(), self._ledger.violations()
         return result
+
+    def _processes(self, plan: Plan, folder: Path) -> list[BrokerProcess]:
+        """The brokers, which do not run yet."""
+        if plan.mosquitto is not None:
+            return [mosquitto(folder, plan.mosquitto)]
+        return brokerbed_chain(folder, "abc" if plan.chain else "a", plan.durability, plan.routing, plan.command)
 
     # -- the parts of a run -------------------------------------------------------------------------------------
 
@@ -266,12 +272,6 @@ class Run:
             sessions_ended=ledger.sessions_ended,
             seconds=time.monotonic() - self._began,
         )
-
-
-def _brokers(plan: Plan, folder: Path) -> list[BrokerProcess]:
-    if plan.mosquitto is not None:
-        return [mosquitto(folder, plan.mosquitto)]
-    return brokerbed_chain(folder, "abc" if plan.chain else "a", plan.durability, plan.routing, plan.command)
 
 
 def run(plan: Plan, folder: Path, progress: Callable[[Result], None] = lambda _: None) -> Result:

@@ -5,7 +5,8 @@ import asyncio
 import mqtt5
 import pytest
 
-from brokerbed.orchestrator.grounds.client_proxy import ClientProxy, client_id_of
+from brokerbed.orchestrator.grounds.client_proxy import ClientProxy
+from brokerbed.orchestrator.grounds.connect_start import client_id_of
 from brokerbed.orchestrator.grounds.relay import Relay
 from tests.local.ends import Ends, story
 from tests.mqtt.client311 import Will, connect

@@ -16,7 +16,7 @@ import pytest
 
 from brokerbed.clients.raw_log import append
 from brokerbed.log.record import Kind, Log
-from brokerbed.orchestrator.grounds import journal, local
+from brokerbed.orchestrator.grounds import journal, local, local_host
 from brokerbed.orchestrator.grounds.base import GroundError, Place
 from brokerbed.orchestrator.grounds.lateness import Lateness, warnings_of
 from brokerbed.orchestrator.grounds.processes import StderrLines, stderr_warnings
@@ -59,8 +59,8 @@ def test_port_that_somebody_took_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     taken = socket.create_server(("127.0.0.1", 0))
     ports = iter([taken])
-    reserved = local.reserve_port
-    monkeypatch.setattr(local, "reserve_port", lambda: next(ports, None) or reserved())
+    reserved = local_host.reserve_port
+    monkeypatch.setattr(local_host, "reserve_port", lambda: next(ports, None) or reserved())
     ground = local.LocalGround()
     number = taken.getsockname()[1]
     with pytest.raises(GroundError, match=rf"^broker b0 did not start: .*{number}.*address already in use") as raised:

@@ -3,7 +3,7 @@
 It knows neither grounds nor clocks; hosts, links and peers are given as protocols.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # format.py builds its keys from the kinds of faults, which act on this network
@@ -35,12 +35,22 @@ class Host(Protocol):
 
 
 class Link(Protocol):
-    """Between a broker and its parent. Its two ways are called `up` and `down`."""
+    """Between a broker and its parent. Its two ways are called `up` and `down`.
+
+    Where links move, the parent may become another one, and `of_both` gives the link that stays between the two.
+    """
 
     @property
     def child(self) -> Host: ...
     @property
     def parent(self) -> Host: ...
+    @property
+    def is_present(self) -> bool:
+        """Whether the child has this parent now."""
+
+    def of_both(self) -> "Link":
+        """The link between these two brokers, whatever parent the child gets."""
+
     @property
     def is_connected(self) -> bool: ...
     def cut(self, *ways: str) -> None: ...
@@ -100,15 +110,21 @@ class StruckNetwork:
     def __init__(
         self,
         hosts: Iterable[Host],
-        links: Iterable[Link],
+        links: Mapping[str, Link],
         peers: Sequence[ConnectedPeer],
         clients_at: Callable[[str], Iterable[Session]],
     ) -> None:
+        """`links`: those that there are at the moment, by child."""
         self.hosts = list(hosts)
-        self.links = list(links)
+        self._links = links
         self.peers = peers
         self._clients_at = clients_at
         self._holds = Holds()
+
+    @property
+    def links(self) -> list[Link]:
+        """The links as they are now."""
+        return list(self._links.values())
 
     def crash(self, host: Host) -> None:
         if self._holds.take("crash", host.name):
@@ -133,11 +149,11 @@ class StruckNetwork:
             host.start()
 
     def cut(self, link: Link, *ways: str) -> None:
-        if first := [way for way in ways if self._holds.take("cut", link.child.name, way)]:
+        if first := [way for way in ways if self._holds.take("cut", link.child.name, link.parent.name, way)]:
             link.cut(*first)
 
     def repair(self, link: Link, *ways: str) -> None:
-        if free := [way for way in ways if self._holds.release("cut", link.child.name, way)]:
+        if free := [way for way in ways if self._holds.release("cut", link.child.name, link.parent.name, way)]:
             link.repair(*free)
 
     def disconnect(self, peer: ConnectedPeer) -> None:

@@ -72,8 +72,10 @@ class LinkTarget:
         if not any(_is_between(link, value) for link in network.links):
             raise ValueError(f"there is no link between {value[0]} and {value[1]}")
 
-    def choose(self, value: tuple[str, str] | str, network: StruckNetwork, draws: Random) -> Link:
-        return draws.choice([link for link in network.links if value == ANY or _is_between(link, value)])
+    def choose(self, value: tuple[str, str] | str, network: StruckNetwork, draws: Random) -> Link | None:
+        """None if these brokers have no link at the moment, because it has moved."""
+        links = [link for link in network.links if value == ANY or _is_between(link, value)]
+        return draws.choice(links) if links else None
 
     def is_near_link(self, value: tuple[str, str] | str, ends: tuple[str, str]) -> bool:
         return value == ANY or set(value) == set(ends)

@@ -12,6 +12,7 @@ from brokerbed.scenario.part import problem
 
 
 def strike(network: StruckNetwork, link: Link, way: str | None = None) -> Strike:
+    link = link.of_both()  # its child may get another parent while it is cut
     child, parent = link.child.name, link.parent.name
     ways: tuple[str, ...] = ("up", "down")
     if way is not None:
@@ -22,7 +23,7 @@ def strike(network: StruckNetwork, link: Link, way: str | None = None) -> Strike
         frozenset({child}),
         heal=lambda: network.repair(link, *ways),
         has_effect=lambda: all(map(link.is_held, ways)),
-        is_over=lambda: link.is_connected and not any(map(link.is_held, ways)),
+        is_over=lambda: (link.is_connected or not link.is_present) and not any(map(link.is_held, ways)),
     )
 
 
