@@ -57,6 +57,7 @@ class Faults:
         self._number = count(1)
         self._probes: dict[tuple[Kind, int], Strike] = {}  # confirmations that we still probe for
         self._history: dict[int, dict[str, Any]] = {}  # the times of its events, by the number of the fault
+        self.skipped: list[str] = []  # cuts of what was no link at that moment, as sentences
 
     def begin(self) -> None:
         for position, fault in enumerate(self._scenario.faults):
@@ -85,6 +86,9 @@ class Faults:
         chosen = kind.target.choose(target, self._struck, draws)
         strike = None if chosen is None else kind.strike(self._struck, chosen, **options)
         if strike is None:
+            if chosen is None and kind.cuts_links:
+                what = target if isinstance(target, str) else "-".join(target)
+                self.skipped.append(f"{kind.name} {what} at {struck_ns / NS_PER_S:g} s was skipped: no such link")
             return None
         number = next(self._number)
         self._open[number] = strike

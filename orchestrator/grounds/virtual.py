@@ -23,6 +23,7 @@ class VirtualGround:
         if self._is_stopped:
             simulation.stop()
         simulation.run(progress)
+        self.played.warnings += simulation.faults.skipped
 
     def stop(self) -> None:
         self._is_stopped = True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from brokerbed.scenario.checks import Path, Report, broker_exists, link_exists
+from brokerbed.scenario.checks import Path, Report, broker_exists, link_exists, pair_exists
 from brokerbed.scenario.faults.network import ConnectedPeer, Host, Link, StruckNetwork
 from brokerbed.scenario.part import BROKER_PAIR_SCHEMA, Name, broker_pair
 
@@ -57,7 +57,8 @@ class LinkTarget:
 
     def check(self, verb: str, value: tuple[str, str] | str, scenario: "Scenario", path: Path, report: Report) -> None:
         if isinstance(value, tuple):
-            link_exists(value, path, scenario.tree, report)
+            exists = pair_exists if scenario.placement is not None else link_exists
+            exists(value, path, scenario.tree, report)
         elif len(scenario.tree) == 1:
             report(path, f"there is no link to {verb}; the tree has one broker")
 
@@ -72,8 +73,9 @@ class LinkTarget:
         if not any(_is_between(link, value) for link in network.links):
             raise ValueError(f"there is no link between {value[0]} and {value[1]}")
 
-    def choose(self, value: tuple[str, str] | str, network: StruckNetwork, draws: Random) -> Link:
-        return draws.choice([link for link in network.links if value == ANY or _is_between(link, value)])
+    def choose(self, value: tuple[str, str] | str, network: StruckNetwork, draws: Random) -> Link | None:
+        links = [link for link in network.links if value == ANY or _is_between(link, value)]
+        return draws.choice(links) if links else None  # links can move, so it may be none at the moment
 
     def is_near_link(self, value: tuple[str, str] | str, ends: tuple[str, str]) -> bool:
         return value == ANY or set(value) == set(ends)
