@@ -50,7 +50,9 @@ def traffic_of(point: Point) -> dict[str, float]:
     for metric in (NOTIFICATIONS, CONTROL_MESSAGES):
         for link, rate in point.values(metric).items():
             sender, _, receiver = link.partition(">")
-            traffic[link if parents.get(sender) == receiver else f"{receiver}>{sender}"] += rate
+            name = link if parents.get(sender) == receiver else f"{receiver}>{sender}"
+            if name in traffic:  # a link that moved after the measured time is not in the last tree
+                traffic[name] += rate
     return traffic
 
 

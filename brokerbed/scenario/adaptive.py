@@ -8,6 +8,7 @@ from brokerbed.broker.routing.registry import ALGORITHMS
 from brokerbed.scenario.checks import Report
 from brokerbed.scenario.part import Count, Part
 from brokerbed.scenario.units import DurationNs, Fraction
+from brokerbed.scenario.workload import WORKLOAD
 
 if TYPE_CHECKING:
     from brokerbed.scenario.model import Scenario
@@ -35,6 +36,9 @@ def check(scenario: "Scenario", report: Report) -> None:
         *others, last = [name for name, algorithm in ALGORITHMS.all.items() if algorithm.lets_links_move]
         allowed = f"{', '.join(others)} or {last}" if others else last
         report(("placement",), f"placement needs routing under which links can move: {allowed}, not {scenario.routing}")
+    for name in scenario.parts:
+        if WORKLOAD[name].depends_on_tree:
+            report(("placement",), f"placement does not go with {name}, whose workload depends on the tree")
     if scenario.durability == "memory" and any(fault.kind.kills_brokers for fault in scenario.faults):
         text = "placement does not go with durability: memory if faults kill brokers, which must remember their parents"
         report(("placement",), text)

@@ -162,6 +162,9 @@ MISTAKES = {
         MOVING + "placement: {period: 1s}\ndurability: memory\nfaults: [{at: 5s, crash: b1, for: 1s}]\n", 6, "placement",
         "placement does not go with durability: memory if faults kill brokers",
     ),
+    "placement of a workload by distance": (
+        MOVING + LINKS_MOVE + SPREADING, 6, "placement", "placement does not go with spreading, whose workload depends on the tree",
+    ),
     "a link from a broker to itself": (MOVING + LINKS_MOVE + "links: [{between: [b1, b1], bandwidth: 1kbit/s}]\n", 7, "links.0.between", "must name two brokers, not b1 twice"),
     "a link to no broker": (MOVING + LINKS_MOVE + "links: [{between: [b1, b7], bandwidth: 1kbit/s}]\n", 7, "links.0.between", "no broker b7"),
     "a cut of a broker from itself": (MOVING + LINKS_MOVE + "faults: [{at: 5s, cut: [b2, b2], for: 1s}]\n", 7, "faults.0.cut", "must name two brokers, not b2 twice"),

@@ -1,0 +1,98 @@
+"""Runs in which links move: what is measured after the last move agrees with the models of the final tree, and every
+invariant holds over all of the run, also while links move, are slow, and are hit by faults."""
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+from tests.analysis.commands import Commands
+from tests.analysis.moving import moving_run
+
+HEAD = """
+scenario: 1
+name: moving
+seed: 5
+topology: {tree: regular, arity: 2, depth: 3}
+routing: peer
+"""
+STEADY = """
+clock: {warmup: 20s, measure: 600s}
+placement: {period: 1h, alpha: 2, beta: 0.5}
+costs: {links: {b3-b0: 3}, brokers: {b2: 4}}
+classes: 12
+subscriptions: {mean_active: 30, lifetime: {mean: 1s}}
+publications: {rate: 40/s}
+publishers:
+  - {id: p, broker: b3, topic: t/x, rate: 10/s, service: {mean: 20ms}}
+  - {id: q, broker: b4, topic: u, rate: 2/s, qos: 2}
+subscribers:
+  - {id: s, broker: b6, topic: 't/#', session_service: {mean: 20ms}, service: {mean: 20ms}}
+  - {id: r, broker: b5, topic: u, qos: 2}
+  - {id: z, broker: b3, topic: u, qos: 0}
+tolerance: 5%
+"""
+BUSY = """
+clock: {warmup: 5s, measure: 40s}
+placement: {period: 1h}
+classes: 6
+subscriptions: {mean_active: 20, lifetime: {mean: 2s}, qos: 1}
+publications: {rate: 100/s, qos: 1}
+service: {broker_in: {mean: 2ms}, link: {mean: 3ms}}
+publishers:
+  - {id: p, broker: b3, topic: t/x, rate: 10/s, on: {mean: 5s}, off: {mean: 2s}}
+  - {id: q, broker: b4, topic: u, rate: 10/s, qos: 2}
+subscribers:
+  - {id: s, broker: b6, topic: 't/#', on: {mean: 3s}, off: {mean: 1s}}
+  - {id: r, broker: b5, topic: u, qos: 2}
+  - {id: z, broker: b3, topic: u, qos: 0}
+faults:
+  - {at: 10.05s, crash: b1, for: 1s}
+  - {at: 13.1s, crash: b3, for: 1s}
+  - {at: 16.2s, cut: [b4, b1], for: 1s}
+  - {at: 19.08s, crash: b2, for: 1s}
+"""
+DELAYS = "links:\n" + "".join(
+    f"  - {{between: [{one}, {other}], delay: {{mean: 30ms, law: deterministic}}}}\n"
+    for one, other in combinations([f"b{number}" for number in range(7)], 2)
+)
+STEPS = (("b3", "b0"), ("b1", "b3"), ("b4", "b3"), ("b3", "b2"), ("b5", "b0"), ("b6", "b3"))  # b1 was above b3 and b4
+FIRST = {"b1": "b0", "b2": "b0", "b3": "b1", "b4": "b1", "b5": "b2", "b6": "b2"}
+LAST = {"b1": "b3", "b2": "b0", "b3": "b2", "b4": "b3", "b5": "b0", "b6": "b3"}
+CUT_S = "only the time from then on is compared, with the prediction for the final tree"
+
+
+def test_after_the_last_move_all_is_as_predicted_for_the_final_tree(command: Commands, tmp_path: Path) -> None:
+    moves = [(40 + 16 * place, child, parent) for place, (child, parent) in enumerate(STEPS)]
+    place = moving_run(tmp_path, HEAD + STEADY, moves)
+    said = command("analyse", place, "--json")
+    told = said.json
+    assert {it["metric"]: it["verdict"] for it in told["metrics"] if not it["labels"]} == dict.fromkeys(
+        ("table.remote_entries", "table.local_entries", "rate.notifications", "rate.notifications.additional",
+         "rate.control", "rate.total", "cost.routing"), "agrees",
+    )  # fmt: skip
+    assert {it["verdict"] for it in told["metrics"] if it["metric"] in ("delay.end_to_end", "delivery.ratio")} == {
+        "agrees"
+    }
+    assert said.code == 0
+    links = {it["labels"]["link"] for it in told["metrics"] if it["metric"] == "rate.notifications" and it["labels"]}
+    assert links == {way for child, parent in LAST.items() for way in (f"{child}>{parent}", f"{parent}>{child}")}
+    assert all(it["verdict"] != "differs" for it in told["metrics"] if it["metric"] == "rate.received")
+    assert 499 < told["compared_seconds"] < 500
+    assert told["notes"] == [f"links moved 6 times, the last time at 120 s; {CUT_S}"]
+    assert (told["placement"]["initial"], told["placement"]["final"], told["placement"]["moves"]) == (FIRST, LAST, 6)
+    (cost,) = (it for it in told["metrics"] if it["metric"] == "cost.routing")
+    assert told["placement"]["cost_final"] == cost["predicted"] != told["placement"]["cost_initial"]
+    summary = json.loads((place / "analysis" / "summary.json").read_text())
+    assert summary["placement"] == told["placement"]
+
+
+def test_invariants_hold_while_links_move_and_faults_strike(command: Commands, tmp_path: Path) -> None:
+    moves = [(10 + 3 * place, child, parent) for place, (child, parent) in enumerate(STEPS)]
+    place = moving_run(tmp_path, HEAD + BUSY + DELAYS, moves)
+    told = command("analyse", place, "--json").json
+    assert [it for it in told["invariants"] if not it["holds"]] == []
+    checked = {it["name"]: it["checked"] for it in told["invariants"]}
+    assert checked["faults_took_effect"] == 4
+    assert checked["tables_right_at_end"] > 0
+    assert checked["every_message_accounted_for"] > 20_000
+    assert told["placement"]["final"] == LAST
