@@ -182,7 +182,8 @@ class Facts:
     @once
     def tally(self) -> Tally:
         """The counts from which rates, tables, arrivals, series and the balance of links follow."""
-        counted = tally(self.frames.logged, self.frames.peers, self.times)
+        links_may_move = any(scenario.placement is not None for scenario in self.scenarios)
+        counted = tally(self.frames.logged, self.frames.peers, self.times, has_costs_over_time=links_may_move)
         return Tally(counted.toArrow().to_pandas())
 
 

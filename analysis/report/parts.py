@@ -144,7 +144,9 @@ def _credibility(holds: bool) -> Html:
 
 
 def drawing(point: Point) -> Html:
-    return tree.draw(point)
+    """The tree; if links moved, beside the one at the beginning."""
+    first = tree.draw_first(point)
+    return tag("div", first, tree.draw(point, tree.SMALL), class_="grid-of-trees") if first else tree.draw(point)
 
 
 def small_drawing(point: Point) -> Html:

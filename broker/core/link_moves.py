@@ -175,6 +175,7 @@ class LinkMoves:
             broker.end(connection)
         old.successor = None
         overlay.parent = successor
+        broker.counters.moves += 1
         self._forget(session, now_ns)
         overlay.moved_to = link
         overlay.retained.lost()

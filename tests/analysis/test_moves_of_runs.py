@@ -4,9 +4,16 @@ invariant holds over all of the run, also while links move, are slow, and are hi
 import json
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
+import pyarrow.parquet as pq
+import pytest
+
+from brokerbed.analysis.report.scales import number
 from tests.analysis.commands import Commands
 from tests.analysis.moving import moving_run
+from tests.report.wellformed import read
 
 HEAD = """
 scenario: 1
@@ -82,8 +89,40 @@ def test_after_the_last_move_all_is_as_predicted_for_the_final_tree(command: Com
     assert (told["placement"]["initial"], told["placement"]["final"], told["placement"]["moves"]) == (FIRST, LAST, 6)
     (cost,) = (it for it in told["metrics"] if it["metric"] == "cost.routing")
     assert told["placement"]["cost_final"] == cost["predicted"] != told["placement"]["cost_initial"]
+    _check_report(place, told, cost["measured"])
     summary = json.loads((place / "analysis" / "summary.json").read_text())
     assert summary["placement"] == told["placement"]
+
+
+def _check_report(place: Path, told: dict[str, Any], measured_cost: float) -> None:
+    """Both trees, and the cost over time: before the first move it is what the models say of the first tree, and after
+    the last one what is measured. There are 128 parts of 620 s."""
+    series = pq.read_table(place / "analysis" / "series.parquet").to_pylist()
+    costs = [(it["x"], it["y"]) for it in series if it["kind"] == "rate.cost"]
+    assert len(costs) == 128
+    assert fmean(y for x, y in costs if x > 123) == pytest.approx(measured_cost, rel=0.01)
+    assert fmean(y for x, y in costs if x < 37) == pytest.approx(told["placement"]["cost_initial"], rel=0.1)
+    moves = {it["name"]: it["x"] for it in series if it["kind"] == "move"}
+    assert list(moves) == [
+        "b3: b1 to b0",
+        "b1: b0 to b3",
+        "b4: b1 to b3",
+        "b3: b0 to b2",
+        "b5: b2 to b0",
+        "b6: b2 to b3",
+    ]
+    assert list(moves.values()) == pytest.approx([40 + 16 * step for step in range(6)], abs=0.01)
+    html = (place / "report.html").read_text(encoding="utf-8")
+    text = "".join(read(html).text)
+    initial, final = (told["placement"][f"cost_{when}"] for when in ("initial", "final"))
+    assert f"The tree at the beginning; by the models, its traffic costs {number(initial)} per second" in text
+    assert (
+        f"7 brokers, peer routing, after 6 moves; by the models, its traffic costs {number(final)} per second" in text
+    )
+    assert "b3: b1 to b0, 40 s" in text
+    for child, parent in (*FIRST.items(), *LAST.items()):
+        assert f"{child} – {parent}" in text
+    assert html.count('class="move"') % 6 == 0
 
 
 def test_invariants_hold_while_links_move_and_faults_strike(command: Commands, tmp_path: Path) -> None:
