@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from brokerbed.analysis.cost_over_time import Stretch
 from brokerbed.analysis.link_moves import parents_after
 from brokerbed.analysis.predict import Prediction, predict
 from brokerbed.analysis.runs import Run
@@ -26,15 +27,17 @@ class Placement:
     moves: int
     cost_initial: float | None
     cost_final: float | None
+    costs: tuple[Stretch, ...] = ()  # measured beside predicted, from one move to the next
 
     def as_json(self) -> dict[str, Any]:
         return {
             "initial": dict(self.initial), "final": dict(self.final), "moves": self.moves,
             "cost_initial": self.cost_initial, "cost_final": self.cost_final,
+            "costs": [stretch.as_json() for stretch in self.costs],
         }  # fmt: skip
 
 
-def placement_of(run: Run) -> Placement | None:
+def placement_of(run: Run, costs: Sequence[Stretch] = ()) -> Placement | None:
     """None if links cannot move."""
     begin = run.begin
     if begin is None:
@@ -42,7 +45,9 @@ def placement_of(run: Run) -> Placement | None:
     end = with_parents(begin, parents_after(begin.tree, run.moves))
     cost_initial = _cost_of(begin)
     cost_final = cost_initial if end.tree is begin.tree else _cost_of(end)
-    return Placement(dict(begin.tree.links), dict(end.tree.links), len(run.moves), cost_initial, cost_final)
+    return Placement(
+        dict(begin.tree.links), dict(end.tree.links), len(run.moves), cost_initial, cost_final, tuple(costs)
+    )
 
 
 def _cost_of(scenario: Scenario) -> float | None:

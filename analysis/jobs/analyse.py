@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 
 from brokerbed.analysis import series
 from brokerbed.analysis.assumptions import Assumption
+from brokerbed.analysis.cost_over_time import stretches
 from brokerbed.analysis.faults import Fault
 from brokerbed.analysis.invariants import Invariant
 from brokerbed.analysis.jobs.audit import audit
 from brokerbed.analysis.jobs.facts import Facts
-from brokerbed.analysis.jobs.frames import Frames
+from brokerbed.analysis.jobs.frames import BINS, Frames, bin_ns_of
 from brokerbed.analysis.jobs.judge import judge
 from brokerbed.analysis.jobs.measure import Key, cells, measure
 from brokerbed.analysis.jobs.series import gather
@@ -29,6 +30,7 @@ from brokerbed.analysis.placement import Placement, placement_of, predict_runs
 from brokerbed.analysis.predict import Prediction
 from brokerbed.analysis.report.figures import quantity
 from brokerbed.analysis.runs import Finished, Run
+from brokerbed.analysis.tallies import cost_by_bin
 from brokerbed.analysis.verdicts import AGREES, Compared, Measured, compare
 from brokerbed.analysis.windows import compared_ns
 from brokerbed.metrics import PER_PHASE, PHASES, Row, Statistic
@@ -195,8 +197,19 @@ def _analysis(facts: Facts, progress: Progress) -> Analysis:
         )
         faults = tuple(fault for fault in facts.faults if fault.run in numbers)
         point = Point(runs, prediction, rows, tuple(invariants[number]), tuple(assumptions[number]), faults, seconds)
-        points.append(replace(point, placements=tuple(it for it in map(placement_of, runs) if it is not None)))
+        points.append(replace(point, placements=tuple(_placements(facts, runs))))
     return Analysis(finished, tuple(points), tuple(gathered.samples))
+
+
+def _placements(facts: Facts, runs: Sequence[Run]) -> Iterator[Placement]:
+    for run in runs:
+        if run.scenario.placement is None:
+            continue
+        assert run.scenario.costs is not None, "with placement, traffic has costs"
+        by_bin = cost_by_bin(facts.tally, run.number, run.scenario.costs)
+        found = placement_of(run, stretches(run, by_bin, bin_ns_of(run), BINS))
+        assert found is not None, "the moves of this run were not read"
+        yield found
 
 
 def _measurements(facts: Facts) -> tuple[pd.DataFrame, dict[Key, Measured]]:

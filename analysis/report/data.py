@@ -66,6 +66,12 @@ class Point:
         return self.scenario if placement is None else with_parents(self.scenario, _parents(placement["initial"]))
 
     @property
+    def costs_over_time(self) -> list[tuple[float, float, float, float | None]]:
+        """From and to (s), measured and predicted cost per second, from one move of a link to the next."""
+        found = self.summary.get("placement", {}).get("costs", [])
+        return [(*stretch["seconds"], stretch["measured"], stretch["predicted"]) for stretch in found]
+
+    @property
     def headline(self) -> list[Row]:
         return [row for row in self.rows if row.is_headline]
 

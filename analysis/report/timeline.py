@@ -1,5 +1,6 @@
 """Message rates, faults and connections over time, in one picture. Pure."""
 
+from collections.abc import Sequence
 from math import isfinite
 
 from brokerbed.analysis.report.chart import path
@@ -15,6 +16,7 @@ PANEL, GAP = 74.0, 16.0
 PEER, PEER_GAP = 9.0, 4.0
 TICKS, NARROW_TICKS = 12, 4
 FAULTS_NAMED_MAX = 12  # more names would cover the picture
+Levels = Sequence[tuple[float, float, float]]  # from, to, value
 TITLES = {
     "published": "published",
     "notifications": "over links",
@@ -43,7 +45,8 @@ def _picture(point: Point, rates: dict[str, Pairs], width: float) -> Html:
     names, top = _names(faults, moves, time)
     parts, at = list[Html](), top
     for place, (kind, pairs) in enumerate(rates.items()):
-        parts += _panel(TITLES[kind], pairs, time, at, place)
+        predicted = [(begin, end, cost) for begin, end, _, cost in point.costs_over_time if cost is not None]
+        parts += _panel(TITLES[kind], pairs, time, at, place, predicted if kind == "cost" else ())
         at += PANEL + GAP
     bottom = at
     peers = point.series.get("seen", {})
@@ -68,6 +71,8 @@ def _caption(point: Point, has_peers: bool) -> Html:
         words.append("Dashed: a link moves.")
         left_out += ", the time before the last move"
     words.append(f"Grey: not compared with theory ({left_out}).")
+    if point.costs_over_time:
+        words.append("Line in the costs: predicted for the tree of that time.")
     if has_peers:
         words.append("Below: who was connected when.")
         known_s = min(end for pairs in point.series["seen"].values() for _, end in pairs)
@@ -77,9 +82,9 @@ def _caption(point: Point, has_peers: bool) -> Html:
     return tag("figcaption", tag("b", "Over time."), " ", " ".join(words))
 
 
-def _panel(name: str, pairs: Pairs, time: Scale, top: float, style: int) -> list[Html]:
+def _panel(name: str, pairs: Pairs, time: Scale, top: float, style: int, predicted: Levels = ()) -> list[Html]:
     base = top + PANEL
-    rate = scale([y for _, y in pairs], base, top, from_zero=True)
+    rate = scale([*(y for _, y in pairs), *(level for _, _, level in predicted)], base, top, from_zero=True)
     half = (pairs[1][0] - pairs[0][0]) / 2 if len(pairs) > 1 else 0.5
     steps = [place for x, y in pairs for place in ((time(x - half), rate(y)), (time.clipped(x + half), rate(y)))]
     area = path([(steps[0][0], base), *steps, (steps[-1][0], base)]) + "Z"
@@ -88,6 +93,10 @@ def _panel(name: str, pairs: Pairs, time: Scale, top: float, style: int) -> list
         tag("line", x1=LEFT, x2=time.end, y1=top, y2=top, class_="grid"),
         tag("path", d=area, class_=f"area s{style}"),
         tag("path", d=path(steps), class_=f"step s{style}"),
+        *(
+            tag("line", x1=time.clipped(begin), x2=time.clipped(end), y1=rate(level), y2=rate(level), class_="level")
+            for begin, end, level in predicted
+        ),
         tag("text", on_axis(rate.high), x=LEFT - 8, y=top + 9, class_="tick end"),
         tag("text", name, x=LEFT - 8, y=(top + base) / 2 + 6, class_="name end"),
         tag("text", "0", x=LEFT - 8, y=base, class_="tick end"),

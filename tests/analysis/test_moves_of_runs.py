@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from brokerbed.analysis.report.scales import number
+from brokerbed.shipped import shipped
 from tests.analysis.commands import Commands
 from tests.analysis.moving import moving_run
 from tests.report.wellformed import read
@@ -123,6 +124,25 @@ def _check_report(place: Path, told: dict[str, Any], measured_cost: float) -> No
     for child, parent in (*FIRST.items(), *LAST.items()):
         assert f"{child} – {parent}" in text
     assert html.count('class="move"') % 6 == 0
+
+
+def test_hot_pair_that_changes_at_half_time(command: Commands, tmp_path: Path) -> None:
+    """What is measured before, between and after the moves is what the scenario says, also if nothing is compared."""
+    described = shipped()["migliavacca2007/hot_pair"].read_text(encoding="utf-8")
+    place = moving_run(tmp_path, described, [(121, "b1", "b2"), (722, "b1", "b0")])
+    told = command("analyse", place, "--json", "--allow-inconclusive").json
+    costs = told["placement"]["costs"]
+    assert [it["predicted"] for it in costs] == pytest.approx([390, 290, 116, 100])
+    assert [it["measured"] for it in costs] == pytest.approx([390, 290, 116, 100], rel=0.05)
+    begins, ends = zip(*(it["seconds"] for it in costs), strict=True)
+    assert begins == pytest.approx(
+        (0, 121, 600, 722), abs=20
+    )  # parts of 9.4 s, without those in which something changed
+    assert ends == pytest.approx((121, 600, 722, 1200), abs=20)
+    assert all(it["verdict"] == "inconclusive" for it in told["metrics"] if not it["labels"])
+    assert all(it["holds"] for it in told["invariants"])
+    text = "".join(read((place / "report.html").read_text(encoding="utf-8")).text)
+    assert "Cost of routing per second, from one move to the next" in text
 
 
 def test_invariants_hold_while_links_move_and_faults_strike(command: Commands, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from brokerbed.analysis.cost_over_time import Stretch, stretches
 from brokerbed.analysis.faults import FOREVER_NS, Mark
 from brokerbed.analysis.link_moves import Handover, Move, handovers_of, links_ever, moves_of, parents_over_time
 from brokerbed.analysis.moved_runs import tree_at_end, trees_of
@@ -142,8 +143,44 @@ def test_costs_of_the_first_and_the_last_tree(from_text: FromText) -> None:
     assert found.as_json() == {
         "initial": {"b1": "b0", "b2": "b0"}, "final": {"b1": "b0", "b2": "b1"}, "moves": 1,
         "cost_initial": pytest.approx(2 * (2 * (1 + 1) + 0.5 * (1 + 3 + 1))),
-        "cost_final": pytest.approx(2 * (2 * 5 + 0.5 * (1 + 1))),
+        "cost_final": pytest.approx(2 * (2 * 5 + 0.5 * (1 + 1))), "costs": [],
     }  # fmt: skip
+
+
+PAIR = """
+scenario: 1
+name: x
+clock: {measure: 100s}
+routing: peer
+placement: {period: 1s}
+topology: {tree: star, brokers: 3}
+publications: {at: [{broker: b1, class: 0, rate: 2/s}]PROFILE}
+subscribers: [{id: s, broker: b2, topic: class/0000}]
+"""
+
+
+def test_costs_over_time(from_text: FromText) -> None:
+    """In ten parts of 10 s. Two messages per second cost 5 each first, and 3 each after b2 has moved at 34 s. There are no
+    messages from 70 s on; the part with the move is left out."""
+    (begin,) = from_text(PAIR.replace("PROFILE", "")).points
+    run = run_of(begin, Move(34 * S, "b2", "b0", "b1"))
+    by_bin = {0: 90.0, 1: 110.0, 2: 106.0, 3: 80.0, 4: 60.0, 5: 66.0, 6: 54.0}
+    found = stretches(run, by_bin, 10 * S, 10)
+    assert [(it.begin_s, it.end_s) for it in found] == [(0, 30), (40, 100)]
+    assert [it.measured for it in found] == pytest.approx([10.2, 3.0])
+    assert [it.predicted for it in found] == pytest.approx([10, 6])
+    (whole,) = stretches(run_of(begin), by_bin, 10 * S, 2)
+    assert whole == Stretch(0, 20, 10, whole.predicted)
+
+
+def test_costs_over_time_of_rates_that_vary(from_text: FromText) -> None:
+    """The rate is three times as high in the last quarter. Parts of 5 s in which two phases of 8.33 s meet are left out."""
+    profile = ", profile: {steps: [[0s, 1], [75s, 3]], period: 100s}"
+    (begin,) = from_text(PAIR.replace("PROFILE", profile)).points
+    run = run_of(begin, Move(50 * S, "b2", "b0", "b1"))
+    found = stretches(run, {}, 5 * S, 20)
+    assert [(it.begin_s, it.end_s) for it in found] == [(0, 50), (50, 75), (75, 100)]
+    assert [it.predicted for it in found] == pytest.approx([10, 6, 18])
 
 
 def test_notes(from_text: FromText) -> None:
