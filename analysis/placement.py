@@ -69,7 +69,8 @@ def predict_runs(runs: Sequence[Run], seconds: Sequence[float]) -> Prediction:
         by_tree[parents] = prediction, seconds_before + compared_s
     several = list(by_tree.values())
     prediction = several[0][0] if len(several) == 1 else _mean(several)
-    notes = [note for run in runs if (note := note_of(run, len(runs) > 1)) is not None]
+    found = [note_of(run, compared_s, len(runs) > 1) for run, compared_s in zip(runs, seconds, strict=True)]
+    notes = [note for note in found if note is not None]
     return replace(prediction, notes=(*prediction.notes, *notes, *((DIFFERENT,) if len(several) > 1 else ())))
 
 
@@ -105,7 +106,7 @@ def _mean_row(rows: Sequence[tuple[Row, float]], total: float) -> Row:
     return Row(first.kind, first.labels, mean, max(errors, default=None) if mean is not None else None)
 
 
-def note_of(run: Run, is_one_of_several: bool) -> str | None:
+def note_of(run: Run, compared_s: float, is_one_of_several: bool) -> str | None:
     """How the moves of a run bear on its comparison."""
     begin_ns, end_ns = run.measured_ns
     if not run.moves:
@@ -119,6 +120,8 @@ def note_of(run: Run, is_one_of_several: bool) -> str | None:
             f"the tree{whose} was still changing at the end, as the last of {number} moves came {when}; to compare it"
             " with the prediction for one tree, run it longer or with a larger placement.gain"
         )
-    compared = "all of the measured time" if last_ns < begin_ns else "only the time from then on"
     times = f"once{whose}," if number == 1 else f"{number} times{whose}, the last time"
+    if compared_s == 0:
+        return f"links moved {times} at {last_s}; nothing is compared, as too little time without moves was measured"
+    compared = "all of the measured time" if last_ns < begin_ns else "only the time from then on"
     return f"links moved {times} at {last_s}; {compared} is compared, with the prediction for the final tree"

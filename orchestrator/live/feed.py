@@ -130,7 +130,7 @@ class Feed:
                     sums[table] += getattr(look, table) * passed_s
             for (peer, kind), count in grown(self._looks.get(name, BrokerCounters()).sent, look.sent).items():
                 is_up = self._is_parent(name, peer)
-                rate = rates[name if is_up else peer]
+                rate = rates.setdefault(name if is_up else peer, [0.0, 0.0, 0.0])  # a link may just have moved
                 if kind in NOTIFICATIONS:
                     rate[0 if is_up else 1] += count / passed_s
                     sums["notifications"] += count
@@ -167,7 +167,7 @@ class Feed:
             "brokers": {name: self._broker(name) for name in run.hosts},
             "links": {
                 child: {
-                    "rates": self._rates.get(child, [0.0, 0.0, 0.0]),
+                    "parent": link.parent.name, "rates": self._rates.get(child, [0.0, 0.0, 0.0]),
                     "connected": link.is_connected, "cut": link.is_held("up") or link.is_held("down"),
                 }
                 for child, link in run.links.items()

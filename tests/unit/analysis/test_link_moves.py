@@ -187,17 +187,22 @@ def test_notes(from_text: FromText) -> None:
     begin = scenario_of(from_text, FIRST)
     early, late = Move(50 * S, "b3", "b1", "b0"), Move(450 * S, "b3", "b0", "b2")
     compared = "is compared, with the prediction for the final tree"
-    assert note_of(run_of(begin), False) is None
-    assert note_of(run_of(begin, early), False) == f"links moved once, at 50 s; all of the measured time {compared}"
+    assert note_of(run_of(begin), 9.0, False) is None
+    assert (
+        note_of(run_of(begin, early), 9.0, False) == f"links moved once, at 50 s; all of the measured time {compared}"
+    )
     twice = run_of(begin, early, Move(300 * S, "b3", "b0", "b2"))
-    assert note_of(twice, False) == (
+    assert note_of(twice, 9.0, False) == (
         f"links moved 2 times, the last time at 300 s; only the time from then on {compared}"
     )
+    assert note_of(twice, 0.0, False) == (
+        "links moved 2 times, the last time at 300 s; nothing is compared, as too little time without moves was measured"
+    )
     advice = "to compare it with the prediction for one tree, run it longer or with a larger placement.gain"
-    assert note_of(run_of(begin, early, late), True) == (
+    assert note_of(run_of(begin, early, late), 9.0, True) == (
         f"the tree with seed 1 was still changing at the end, as the last of 2 moves came at 450 s; {advice}"
     )
-    assert "came after the measured time" in str(note_of(run_of(begin, Move(501 * S, "b3", "b0", "b2")), False))
+    assert "came after the measured time" in str(note_of(run_of(begin, Move(501 * S, "b3", "b0", "b2")), 9.0, False))
 
 
 def test_runs_that_ended_with_different_trees_are_compared_with_the_mean(from_text: FromText) -> None:
