@@ -13,7 +13,7 @@ S = 1_000_000_000
 LinkMove = tuple[float, str, str]  # seconds, child, next parent
 
 
-def moving_run(folder: Path, text: str, moves: Iterable[LinkMove], seeds: int = 1) -> Path:
+def moving_run(folder: Path, text: str, moves: Iterable[LinkMove]) -> Path:
     """The run directory. Each move must be possible when it is due: the next parent is a neighbour of the present one."""
     planned = list(moves)
     play = Simulation._play
@@ -36,6 +36,6 @@ def moving_run(folder: Path, text: str, moves: Iterable[LinkMove], seeds: int = 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Simulation, "_play", play_with_moves)
-        place = simulate(folder, text, seeds)
+        place = simulate(folder, text)
     assert refused == []
     return place

@@ -2,6 +2,7 @@
 invariant holds over all of the run, also while links move, are slow, and are hit by faults."""
 
 import json
+import shutil
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -143,6 +144,31 @@ def test_hot_pair_that_changes_at_half_time(command: Commands, tmp_path: Path) -
     assert all(it["holds"] for it in told["invariants"])
     text = "".join(read((place / "report.html").read_text(encoding="utf-8")).text)
     assert "Cost of routing per second, from one move to the next" in text
+
+
+def test_seeds_that_ended_with_different_trees_are_pooled(command: Commands, tmp_path: Path) -> None:
+    """290 per second in the tree that the first run has for 320 s, and 390 in the star that the second has for 400 s.
+
+    The sources are those of the hot pair in its first half. Both runs are put into one directory, as --seeds 2 does.
+    """
+    described = shipped()["migliavacca2007/hot_pair_measured"].read_text(encoding="utf-8").partition("sweep:")[0]
+    described = described.replace("measure: 3000s", "measure: 400s")
+    moved = moving_run(tmp_path / "a", described, [(90, "b1", "b2")])
+    still = moving_run(tmp_path / "b", described.replace("routing: peer", "routing: peer\nseed: 2"), [])
+    together = tmp_path / "both"
+    together.mkdir()
+    shutil.copy(moved / "scenario.yaml", together)
+    for seed, place in enumerate((moved, still), 1):
+        shutil.copytree(place, together / "seeds" / str(seed))
+    told = command("analyse", together, "--json").json
+    (cost,) = (it for it in told["metrics"] if it["metric"] == "cost.routing")
+    assert cost["predicted"] == pytest.approx((290 * 320 + 390 * 400) / 720, rel=1e-4)
+    assert cost["measured"] == pytest.approx(cost["predicted"], rel=0.02)
+    assert [it["moves"] for it in told["placements"]] == [1, 0]
+    assert told["placement"] == told["placements"][0]
+    assert told["notes"][0].startswith("links moved once with seed 1, at 90 s; ")
+    assert told["notes"][1].startswith("the runs ended with different trees")
+    assert all(it["holds"] for it in told["invariants"])
 
 
 def test_invariants_hold_while_links_move_and_faults_strike(command: Commands, tmp_path: Path) -> None:
