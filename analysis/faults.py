@@ -8,8 +8,11 @@ FOREVER_NS = 1 << 62
 RESYNC_NS = 1_000_000_000  # a resynchronisation within this time after the repair belongs to the fault
 
 
+EVENTS = ("fault", "fault_confirmed", "healed", "heal_confirmed")
+
+
 class Mark(NamedTuple):
-    """A row of the log about a fault, or about the start of a broker."""
+    """A row of the log about a fault, the start of a broker, or a link that moves."""
 
     run: int
     broker: str
@@ -18,6 +21,7 @@ class Mark(NamedTuple):
     position: int
     client: str | None
     sequence: int | None
+    topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Fault:
 
 def faults_of(marks: Iterable[Mark]) -> list[Fault]:
     faults: dict[tuple[int, int], Fault] = {}
-    for mark in sorted((mark for mark in marks if mark.event != "started"), key=lambda mark: (mark.run, mark.time_ns)):
+    for mark in sorted((mark for mark in marks if mark.event in EVENTS), key=lambda mark: (mark.run, mark.time_ns)):
         assert mark.sequence is not None
         key = mark.run, mark.sequence
         if mark.event == "fault":

@@ -1,4 +1,4 @@
-"""Reads the few rows of a log about faults and starts of brokers. It needs no Spark."""
+"""Reads the few rows of a log about faults, starts of brokers and links that move. It needs no Spark."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from brokerbed.analysis import faults, link_moves
 from brokerbed.analysis.faults import Mark
 from brokerbed.analysis.runs import READERS, Part, Run
 
-EVENTS = ("started", "fault", "fault_confirmed", "healed", "heal_confirmed")
-COLUMNS = ("event", "time_ns", "position", "client", "sequence")
+EVENTS = ("started", *faults.EVENTS, *link_moves.EVENTS)
+COLUMNS = ("event", "time_ns", "position", "client", "sequence", "topic")
 BATCH_ROWS = 65_536
 
 
@@ -28,8 +29,8 @@ def _marks(run: int, part: Part) -> Iterator[Mark]:
         for group in range(content.num_row_groups):
             marked = _marked(content.read_row_group(group, ["event"])["event"])
             if len(marked):
-                for event, time_ns, position, client, sequence in _rows(content, group, marked):
-                    yield Mark(run, part.broker, event, time_ns, position, client, sequence)
+                for event, time_ns, position, client, sequence, topic in _rows(content, group, marked):
+                    yield Mark(run, part.broker, event, time_ns, position, client, sequence, topic)
 
 
 def _marked(events: pa.ChunkedArray) -> np.ndarray:

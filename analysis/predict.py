@@ -34,6 +34,10 @@ ENSEMBLE = (
     "subscribers that are drawn only once, and populations with deterministic ON and OFF periods, never forget how a"
     " run began; the predictions are means over all such runs, so the rows of one run are for information only"
 )
+FIRST_TREE = (
+    "links move during a run, because of placement, so the final tree is not known before; the predictions are for the"
+    " tree at the beginning"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,11 @@ class Prediction:
         }
 
 
-def predict(scenario: Scenario, detail: bool = True) -> Prediction:
-    """The headline rows, and with `detail` also the rows per broker, link and queue."""
+def predict(scenario: Scenario, detail: bool = True, tree_is_final: bool = False) -> Prediction:
+    """The headline rows, and with `detail` also the rows per broker, link and queue.
+
+    `tree_is_final`: if links move, the scenario has the tree that they led to, and not the one at the beginning.
+    """
     model = MODELS.all.get(scenario.routing)
     if model is None:
         return _unpredicted(scenario, f"{scenario.routing} routing")
@@ -114,6 +121,8 @@ def predict(scenario: Scenario, detail: bool = True) -> Prediction:
         *_meeting_answers(scenario),
         *_unmatched_topics(scenario),
     )
+    if scenario.placement is not None and not tree_is_final:
+        notes = (*notes, FIRST_TREE)
     if not scenario.subscriptions.forgets:
         notes = (*notes, ENSEMBLE)
     return Prediction(scenario, rows, delays.ways, tuple(delays.unstable), notes)

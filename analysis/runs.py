@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from brokerbed.analysis.errors import RunError
+from brokerbed.analysis.link_moves import Move
 from brokerbed.log.record import CLIENTS
 from brokerbed.log.schema import EVENTS
 from brokerbed.scenario import Experiment, Scenario, load
@@ -42,6 +43,8 @@ class Run:
     measured_ns: tuple[int, int]
     parts: tuple[Part, ...]
     warnings: tuple[str, ...] = ()  # reasons why its measurements may be wrong
+    moves: tuple[Move, ...] = ()  # of links; `scenario` has the tree that is compared, see moved_runs.py
+    begin: Scenario | None = None  # with the tree before any move; None if links cannot move
 
     @property
     def rows(self) -> int:

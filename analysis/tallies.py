@@ -37,6 +37,7 @@ REMOTE, LOCAL, ADVERTISED = "entries.remote", "entries.local", "entries.advertis
 PUBLICATIONS, SUBSCRIPTIONS, MESSAGES = "publications", "subscriptions", "messages"  # by broker or peer, and bin
 KINDS = ("published", "notifications", "delivered", "control", "resynchronised", "dropped")
 SERIES = {kind: f"series.{kind}" for kind in KINDS}  # of all brokers, by bin
+NOTIFIED_IN_BIN, RECEIVED_IN_BIN = "bin.notifications", "bin.received"  # by link, and by broker; only if links move
 RECEIVED, CAME, ROUTED, SENT = "whole.received", "whole.came", "whole.routed", "whole.sent"  # by link; CAME by broker
 CELL = ["run", "point", "metric", "first", "second", "copy", "batch", "x", "n"]
 Integers = NDArray[np.int64]
@@ -131,6 +132,17 @@ def cost_cells(
         parts.append(counts.assign(x=counts["count"] * np.array(each, float)))
     totals = pd.concat(parts).groupby(["run", "time"])["x"].sum()
     return _complete(_link_part(ROUTING_COST, totals), points, batch_s)
+
+
+def cost_by_bin(tally: Tally, run: int, costs: Costs) -> dict[int, float]:
+    """What all notifications of each bin of time cost in a run whose links may move."""
+    totals: dict[int, float] = defaultdict(float)
+    for what, price in ((NOTIFIED_IN_BIN, _price_of_link), (RECEIVED_IN_BIN, Costs.of_broker)):
+        for name, counts in tally.by_time(what)[run].items():
+            each = price(costs, name)
+            for bin_, count in counts.items():
+                totals[bin_] += each * count
+    return dict(totals)
 
 
 def _price_of_link(costs: Costs, name: str) -> float:

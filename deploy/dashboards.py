@@ -142,7 +142,9 @@ BROKER = Dashboard(
                  [(f"brokerbed_routing_entries{ONE}", "{{scope}}")]),
         ],
         [
-            View("Links", "1 while the link is connected.", [(f"brokerbed_link_connected{ONE}", "{{peer}}")]),
+            View("Links", "1 while the link is connected; and how often the broker got another parent.",
+                 [(f"brokerbed_link_connected{ONE}", "{{peer}}"),
+                  (f"brokerbed_placement_moves_total{ONE}", "moves")]),
             View("Waiting", "Messages in queues of sessions and links, and all that the broker has not finished with.",
                  [(f"brokerbed_session_queue_messages{ONE}", "in queues"),
                   (f"brokerbed_link_queue_messages{ONE}", "for {{peer}}"),

@@ -14,19 +14,23 @@ import pyarrow.parquet as pq
 
 from brokerbed.analysis import series
 from brokerbed.analysis.assumptions import Assumption
+from brokerbed.analysis.cost_over_time import stretches
 from brokerbed.analysis.faults import Fault
 from brokerbed.analysis.invariants import Invariant
 from brokerbed.analysis.jobs.audit import audit
 from brokerbed.analysis.jobs.facts import Facts
-from brokerbed.analysis.jobs.frames import Frames
+from brokerbed.analysis.jobs.frames import BINS, Frames, bin_ns_of
 from brokerbed.analysis.jobs.judge import judge
 from brokerbed.analysis.jobs.measure import Key, cells, measure
 from brokerbed.analysis.jobs.series import gather
 from brokerbed.analysis.jobs.session import Progress, session, with_tasks
 from brokerbed.analysis.measured import phase_key, unseen_rate
-from brokerbed.analysis.predict import Prediction, predict
+from brokerbed.analysis.moved_runs import followed
+from brokerbed.analysis.placement import Placement, placement_of, predict_runs
+from brokerbed.analysis.predict import Prediction
 from brokerbed.analysis.report.figures import quantity
 from brokerbed.analysis.runs import Finished, Run
+from brokerbed.analysis.tallies import cost_by_bin
 from brokerbed.analysis.verdicts import AGREES, Compared, Measured, compare
 from brokerbed.analysis.windows import compared_ns
 from brokerbed.metrics import PER_PHASE, PHASES, Row, Statistic
@@ -50,6 +54,7 @@ class Point:
     assumptions: tuple[Assumption, ...]
     faults: tuple[Fault, ...]
     compared_s: float
+    placements: tuple[Placement, ...] = ()  # of the runs, if links may move
 
     @property
     def headline(self) -> list[Compared]:
@@ -82,6 +87,10 @@ class Point:
             "unstable": predicted["unstable"], "notes": predicted["notes"],
             "agrees": self.agrees,
         }  # fmt: skip
+        if self.placements:
+            summary["placement"] = self.placements[0].as_json()
+        if len(self.placements) > 1:
+            summary["placements"] = [placement.as_json() for placement in self.placements]
         if len(self.runs) > 1:
             summary["seeds"] = [run.scenario.seed for run in self.runs]
         return summary
@@ -132,7 +141,7 @@ def analyse(
             parts = []
             for portion in portions(finished):
                 within = _within(report, done / total, (done + portion.rows) / total)
-                parts.append(_analysis(Facts(Frames(spark, portion)), within))
+                parts.append(_analysis(Facts(Frames(spark, followed(portion))), within))
                 done += portion.rows
                 spark.catalog.clearCache()
             points = tuple(point for part in parts for point in part.points)
@@ -179,16 +188,28 @@ def _analysis(facts: Facts, progress: Progress) -> Analysis:
     for number in sorted({run.point for run in finished.runs}):
         runs = tuple(finished.of_point(number))
         numbers = [run.number for run in runs]
-        seconds = sum(compared_ns(facts.intervals[run]) for run in numbers) / NS_PER_S
-        prediction = predict(runs[0].scenario)
+        compared_s = [compared_ns(facts.intervals[run]) / NS_PER_S for run in numbers]
+        seconds = sum(compared_s)
+        prediction = predict_runs(runs, compared_s)
         rows = tuple(
             compare(row, _measured(measured, number, row, seconds), runs[0].scenario.tolerance.of(row.metric))
             for row in prediction.rows
         )
         faults = tuple(fault for fault in facts.faults if fault.run in numbers)
         point = Point(runs, prediction, rows, tuple(invariants[number]), tuple(assumptions[number]), faults, seconds)
-        points.append(point)
+        points.append(replace(point, placements=tuple(_placements(facts, runs))))
     return Analysis(finished, tuple(points), tuple(gathered.samples))
+
+
+def _placements(facts: Facts, runs: Sequence[Run]) -> Iterator[Placement]:
+    for run in runs:
+        if run.scenario.placement is None:
+            continue
+        assert run.scenario.costs is not None, "with placement, traffic has costs"
+        by_bin = cost_by_bin(facts.tally, run.number, run.scenario.costs)
+        found = placement_of(run, stretches(run, by_bin, bin_ns_of(run), BINS))
+        assert found is not None, "the moves of this run were not read"
+        yield found
 
 
 def _measurements(facts: Facts) -> tuple[pd.DataFrame, dict[Key, Measured]]:

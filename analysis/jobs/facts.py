@@ -8,7 +8,9 @@ from pyspark.sql import functions as F
 from brokerbed.analysis.faults import FOREVER_NS, RESYNC_NS, Fault, Life, Mark, faults_of, restarts_of
 from brokerbed.analysis.jobs.frames import Frames
 from brokerbed.analysis.jobs.once import once
+from brokerbed.analysis.link_moves import handovers_of
 from brokerbed.analysis.marks import marks_of
+from brokerbed.analysis.runs import Run
 from brokerbed.analysis.tallies import Tally
 from brokerbed.analysis.transforms import delays, fates, lifetimes
 from brokerbed.analysis.transforms.connections import connections
@@ -86,7 +88,9 @@ class Facts:
         count = missing.count()
         if not count:
             return None
-        return fates.fates(missing, self.frames.events, self.frames.hops, is_few=count <= FEW_MISSING).persist()
+        return fates.fates(
+            missing, self.frames.events, self.frames.hops, count <= FEW_MISSING, self.frames.links_move
+        ).persist()
 
     @once
     def waiting(self) -> DataFrame:
@@ -138,11 +142,20 @@ class Facts:
         return self.frames.table(rows, f"{ddl}, is_last boolean")
 
     @once
+    def handovers(self) -> DataFrame | None:
+        """What messages took another link than they would have without a move; None if no link moved."""
+        if not self.frames.links_move:
+            return None
+        ddl = "run int, broker string, link string, instead_of string, from_position bigint, to_position bigint"
+        return self.frames.table(handovers_of(self.marks), f"{ddl}, is_leaving boolean")
+
+    @once
     def intervals(self) -> dict[int, list[Interval]]:
         """The intervals of time of each run, with the batches of compared time."""
         found = {}
         for run in self.frames.finished.runs:
             cuts = [(fault.struck_ns, fault.until_ns) for fault in self.faults if fault.run == run.number]
+            cuts += _before_last_move(run)
             marks = [life.restarted_ns for life in self.restarts if life.run == run.number]
             period_ns = run.scenario.period_ns
             found[run.number] = (
@@ -169,5 +182,13 @@ class Facts:
     @once
     def tally(self) -> Tally:
         """The counts from which rates, tables, arrivals, series and the balance of links follow."""
-        counted = tally(self.frames.logged, self.frames.peers, self.times)
+        links_may_move = any(scenario.placement is not None for scenario in self.scenarios)
+        counted = tally(self.frames.logged, self.frames.peers, self.times, has_costs_over_time=links_may_move)
         return Tally(counted.toArrow().to_pandas())
+
+
+def _before_last_move(run: Run) -> list[tuple[int, int]]:
+    """Predictions are for the last tree, so that all time before it is like a warm-up."""
+    begin_ns, end_ns = run.measured_ns
+    moved_ns = [move.time_ns for move in run.moves if begin_ns <= move.time_ns < end_ns]
+    return [(begin_ns, moved_ns[-1] + 1)] if moved_ns else []

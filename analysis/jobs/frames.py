@@ -1,7 +1,7 @@
 """The log and small tables about the scenarios as DataFrames, for all runs of a run directory at once."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import pairwise
@@ -13,11 +13,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from brokerbed.analysis.moved_runs import trees_of
 from brokerbed.analysis.runs import STORED, Finished, Run
 from brokerbed.analysis.transforms.exchanges import ANSWERED, ASKED, REPLIED, SERVED
 from brokerbed.analysis.windows import NOT_COMPARED, Interval, batch_seconds
 from brokerbed.log.record import CLIENTS
-from brokerbed.scenario import Algorithm, Scenario, is_wildcard, matches
+from brokerbed.scenario import Algorithm, Publisher, Scenario, Subscriber, is_wildcard, matches
 from brokerbed.topics import merged_filter
 
 BINS = 128  # per run, by which rows are joined with the interval of their time
@@ -116,29 +117,41 @@ class Frames:
     def audiences(self) -> DataFrame:
         """The receivers of each stream of messages, copy by copy."""
         audiences: dict[tuple[int, str], list[str]] = {}
-        for number, publisher, subscriber, _ in self._ways():
-            audiences.setdefault((number, publisher), []).append(subscriber)
+        for run in self.finished.runs:
+            for stream, receiver in run.scenario.pairs():
+                for publisher, subscriber in _copies(run.scenario, stream, receiver):
+                    audiences.setdefault((run.number, publisher), []).append(subscriber)
         rows = [(*key, subscribers) for key, subscribers in audiences.items()]
         return self.table(rows, "run int, publisher string, subscribers array<string>")
 
     @cached_property
     def hops(self) -> DataFrame:
         """The brokers on the path of each pair, and to whom each of them forwards the message."""
-        rows = []
+        rows: dict[tuple[int, str, str, int, str, str], None] = {}
         for number, publisher, subscriber, path in self._ways():
             following = [f"{here}>{there}" for here, there in pairwise(path)]
             for hop, (broker, next_) in enumerate(zip(path, [*following, subscriber], strict=True)):
-                rows.append((number, publisher, subscriber, hop, broker, next_))
-        return self.table(rows, "run int, publisher string, subscriber string, hop int, broker string, next string")
+                rows[number, publisher, subscriber, hop, broker, next_] = None
+        names = "run int, publisher string, subscriber string, hop int, broker string, next string"
+        return self.table(list(rows), names)
 
-    def _ways(self) -> Iterable[tuple[int, str, str, list[str]]]:
+    @cached_property
+    def links_move(self) -> bool:
+        """Whether any link moved in any run."""
+        return any(run.moves for run in self.finished.runs)
+
+    def _ways(self) -> Iterable[tuple[int, str, str, tuple[str, ...]]]:
+        """Each pair with the path between its brokers. If links move, it has a path for every tree that there was."""
         for run in self.finished.runs:
             scenario = run.scenario
+            trees = trees_of(run)
             for stream, receiver in scenario.pairs():
-                path = [scenario.tree.names[place] for place in scenario.tree.path(stream.broker, receiver.broker)]
-                for copy in range(scenario.copies):
-                    ids = scenario.copy_of(stream, copy).id, scenario.copy_of(receiver, copy).id
-                    yield run.number, *ids, path
+                paths = {
+                    tuple(tree.names[place] for place in tree.path(stream.broker, receiver.broker)): None
+                    for tree in trees
+                }
+                for ids in _copies(scenario, stream, receiver):
+                    yield from ((run.number, *ids, path) for path in paths)
 
     @cached_property
     def exchange_roles(self) -> DataFrame | None:
@@ -296,6 +309,11 @@ def _peers_of(scenario: Scenario, copy: int) -> dict[str, tuple[str, bool]]:
     """By id: the id of the peer in the scenario, and whether it comes and goes."""
     streams = {scenario.copy_of(it, copy).id: (it.sender, it.is_intermittent) for it in scenario.streams}
     return streams | {scenario.copy_of(it, copy).id: (it.id, it.is_intermittent) for it in scenario.receivers}
+
+
+def _copies(scenario: Scenario, stream: Publisher, receiver: Subscriber) -> Iterator[tuple[str, str]]:
+    """The ids of both peers, copy by copy."""
+    return ((scenario.copy_of(stream, copy).id, scenario.copy_of(receiver, copy).id) for copy in range(scenario.copies))
 
 
 def _escaped(path: str) -> str:

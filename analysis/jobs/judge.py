@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from brokerbed.analysis import checks
 from brokerbed.analysis.invariants import FAULTS, INVARIANTS, Invariant, Judged
 from brokerbed.analysis.jobs.facts import Facts
+from brokerbed.analysis.moved_runs import links_of, tree_at_end
 from brokerbed.analysis.right_tables import Held, RightTables, compared
 from brokerbed.analysis.tallies import crossed, sent_always
 from brokerbed.analysis.transforms import balance, entries, lifetimes, order
@@ -81,7 +82,7 @@ def _judged(facts: Facts) -> Iterator[DataFrame]:
             "run", F.col("client").alias("publisher"), F.col("number").cast("long")
         )
         yield checks.never_entered(facts.passed, identified, frames.peers)
-    moved = balance.movements(events, facts.lives)
+    moved = balance.movements(events, facts.lives, facts.handovers)
     yield checks.delivered_in_order(balance.deliveries(moved))
     spread = moved if frames.wildcards is None else balance.with_wildcards(moved, frames.wildcards)
     yield checks.routed(balance.episodes(balance.to_subscribers(spread, frames.always)))
@@ -108,7 +109,7 @@ def _tables(facts: Facts) -> Iterator[Judged]:
             wanted[broker][topic_filter] = count
     for finished in facts.frames.finished.runs:
         scenario, run = finished.scenario, finished.number
-        right = RightTables(scenario.tree, scenario.algorithm, scenario.routing_parameters, *clients[run])
+        right = RightTables(tree_at_end(finished), scenario.algorithm, scenario.routing_parameters, *clients[run])
         yield from compared(run, there[run], right.held())
 
 
@@ -117,7 +118,7 @@ def _struck(facts: Facts) -> dict[int, list[str]]:
     struck: dict[int, list[str]] = {}
     for run in facts.frames.finished.runs:
         hit = {fault.what for fault in facts.struck if fault.run == run.number}
-        for ends in run.scenario.tree.links:
+        for ends in links_of(run):
             kinds = FAULT_KINDS.all.values()
             causes = {f"{kind.name} {text}" for kind in kinds for text in kind.target.texts_near_link(ends)}
             if hit & causes:

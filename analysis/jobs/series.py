@@ -12,7 +12,7 @@ from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.jobs.frames import BINS, bin_ns_of
 from brokerbed.analysis.runs import Run
 from brokerbed.analysis.series import Sample, connected, longer_than
-from brokerbed.analysis.tallies import SERIES
+from brokerbed.analysis.tallies import SERIES, cost_by_bin
 from brokerbed.analysis.transforms import series
 from brokerbed.analysis.transforms.connections import on_periods
 from brokerbed.analysis.transforms.delays import peer_spans
@@ -51,6 +51,7 @@ def gather(facts: Facts) -> Gathered:
     for run in runs:
         samples += _rates(run, {kind: by_run[run.number].get("", {}) for kind, by_run in counts.items()})
         samples += _samples(facts, run, rows)
+        samples += _placement(facts, run)
     return Gathered(samples, periods)
 
 
@@ -106,6 +107,19 @@ def _rates(run: Run, counted: dict[str, dict[int, int]]) -> Iterator[Sample]:
         if counts := {bin_: count for bin_, count in by_bin.items() if 0 <= bin_ < BINS}:
             for bin_ in range(BINS):
                 yield Sample(run.point, f"rate.{kind}", "", (bin_ + 0.5) * width_s, counts.get(bin_, 0) / width_s)
+
+
+def _placement(facts: Facts, run: Run) -> Iterator[Sample]:
+    """What the traffic of a run costs over time, and the moves of its links."""
+    costs = run.scenario.costs
+    if run.scenario.placement is None or costs is None:
+        return
+    by_bin, width_s = cost_by_bin(facts.tally, run.number, costs), bin_ns_of(run) / NS_PER_S
+    for bin_ in range(BINS):
+        yield Sample(run.point, "rate.cost", "", (bin_ + 0.5) * width_s, by_bin.get(bin_, 0.0) / width_s)
+    for move in run.moves:
+        what = f"{move.child}: {move.parent_before} to {move.parent}"
+        yield Sample(run.point, "move", what, move.time_ns / NS_PER_S, None)
 
 
 def _periods(run: Run, moved: dict[str, list[tuple[int, int]]]) -> Iterator[Sample]:

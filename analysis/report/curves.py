@@ -22,9 +22,9 @@ STEPS_MIN, STEPS_MAX = 8, 48  # points of one curve
 
 
 def between(file: Path, points: Sequence[Point]) -> Between:
-    """Predicted values by headline row and curve. Empty if the axis is not a continuous quantity."""
+    """Predicted values by headline row and curve. Empty if the axis is not a continuous quantity, or links move."""
     axes = axes_of(points)
-    if axes.x is None or not _is_continuous(axes):
+    if axes.x is None or not _is_continuous(axes) or any(point.scenario.placement is not None for point in points):
         return {}
     groups = axes.groups()
     steps = min(STEPS_MAX, PREDICTIONS_MAX // len(groups))

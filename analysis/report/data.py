@@ -14,6 +14,7 @@ from brokerbed.analysis.runs import described, experiment_of, place_of, seeds_in
 from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE
 from brokerbed.metrics import PER_PHASE, Labels, Metric, labels_text
 from brokerbed.scenario import Experiment, Scenario
+from brokerbed.scenario.moved import with_parents
 from brokerbed.scenario.sampling import sampled_points
 
 Pairs = list[tuple[float, float]]
@@ -53,10 +54,22 @@ class Point:
     """A point of a sweep, or the whole run."""
 
     number: int
-    scenario: Scenario
+    scenario: Scenario  # if links moved, with the tree at the end
     summary: dict[str, Any]  # its part of summary.json
     rows: list[Row]
     series: dict[str, dict[str, Pairs]] = field(default_factory=dict)  # kind -> name -> pairs
+
+    @property
+    def first_scenario(self) -> Scenario:
+        """With the tree at the beginning."""
+        placement = self.summary.get("placement")
+        return self.scenario if placement is None else with_parents(self.scenario, _parents(placement["initial"]))
+
+    @property
+    def costs_over_time(self) -> list[tuple[float, float, float, float | None]]:
+        """From and to (s), measured and predicted cost per second, from one move of a link to the next."""
+        found = self.summary.get("placement", {}).get("costs", [])
+        return [(*stretch["seconds"], stretch["measured"], stretch["predicted"]) for stretch in found]
 
     @property
     def headline(self) -> list[Row]:
@@ -128,7 +141,13 @@ def read(folder: Path) -> Report:
         rows = _rows(folder / "analysis" / "compared.parquet", len(summaries))
         samples = series.by_kind(series.read(folder / "analysis"))
         points = [
-            Point(number, scenario, summaries[number], rows[number], _of_point(samples, number))
+            Point(
+                number,
+                _at_end(scenario, summaries[number]),
+                summaries[number],
+                rows[number],
+                _of_point(samples, number),
+            )
             for number, scenario in enumerate(experiment.points)
         ]
     except (OSError, ValueError, LookupError, TypeError, pa.ArrowException):
@@ -136,6 +155,17 @@ def read(folder: Path) -> Report:
     text = Path(experiment.file).read_text(encoding="utf-8")
     run = described(seeds[0] if seeds else first)
     return Report(folder, experiment, run, max(1, len(seeds)), text, points, sampled_points(experiment.points))
+
+
+def _at_end(scenario: Scenario, summary: dict[str, Any]) -> Scenario:
+    placement = summary.get("placement")
+    return scenario if placement is None else with_parents(scenario, _parents(placement["final"]))
+
+
+def _parents(of_others: dict[str, str]) -> dict[str, str | None]:
+    """The parents of all brokers, from those of all but the root."""
+    (root,) = {*of_others.values()} - {*of_others} if of_others else ("",)
+    return {root: None, **of_others}
 
 
 def _of_point(samples: dict[tuple[int, str], dict[str, Pairs]], number: int) -> dict[str, dict[str, Pairs]]:

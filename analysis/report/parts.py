@@ -24,7 +24,7 @@ def pictures(point: Point) -> Html:
 
 def detail_tables(point: Point) -> Html:
     """Brokers, links and queues; then a table for each other metric that has detail rows."""
-    parts = [_brokers(point), _links(point), _details(point, STAGE_DELAY, "queues", ("queue", "at"))]
+    parts = [_costs(point), _brokers(point), _links(point), _details(point, STAGE_DELAY, "queues", ("queue", "at"))]
     parts += [
         _details(point, metric, metric.name.replace(".", "-"), metric.detail)
         for metric in metrics().values()
@@ -47,6 +47,18 @@ def _details(point: Point, metric: Metric, name: str, columns: Sequence[str]) ->
     lines = [(*map(Cell, row.labels), *compared(row)) for row in point.detail(metric)]
     caption = metric.title if metric.unit == "1" else f"{metric.title}, {metric.unit}"
     return table(f"{name}-{point.number}", caption, (*columns, *COMPARED), lines) if lines else Html("")
+
+
+def _costs(point: Point) -> Html:
+    """What the traffic cost with one tree after the other, if links can move."""
+    lines = []
+    for begin_s, end_s, measured, predicted in point.costs_over_time:
+        error = measured / predicted - 1 if predicted else None
+        off = Cell("–" if error is None else f"{error:+.2%}".replace("-", "\u2212"), error, is_number=True)
+        lines.append((figure(begin_s), figure(end_s), figure(predicted), figure(measured), off))
+    columns = ("from, s", "to, s", "predicted", "measured", "error")
+    caption = "Cost of routing per second, from one move to the next"
+    return table(f"costs-{point.number}", caption, columns, lines) if lines else Html("")
 
 
 def _brokers(point: Point) -> Html:
@@ -144,7 +156,9 @@ def _credibility(holds: bool) -> Html:
 
 
 def drawing(point: Point) -> Html:
-    return tree.draw(point)
+    """The tree; if links moved, beside the one at the beginning."""
+    first = tree.draw_first(point)
+    return tag("div", first, tree.draw(point, tree.SMALL), class_="grid-of-trees") if first else tree.draw(point)
 
 
 def small_drawing(point: Point) -> Html:

@@ -1,5 +1,6 @@
 """Message rates, faults and connections over time, in one picture. Pure."""
 
+from collections.abc import Sequence
 from math import isfinite
 
 from brokerbed.analysis.report.chart import path
@@ -15,6 +16,7 @@ PANEL, GAP = 74.0, 16.0
 PEER, PEER_GAP = 9.0, 4.0
 TICKS, NARROW_TICKS = 12, 4
 FAULTS_NAMED_MAX = 12  # more names would cover the picture
+Levels = Sequence[tuple[float, float, float]]  # from, to, value
 TITLES = {
     "published": "published",
     "notifications": "over links",
@@ -22,6 +24,7 @@ TITLES = {
     "control": "control",
     "resynchronised": "resync",
     "dropped": "dropped",
+    "cost": "cost",  # of notifications, if links may move
 }
 
 
@@ -38,18 +41,22 @@ def draw(point: Point) -> Html:
 def _picture(point: Point, rates: dict[str, Pairs], width: float) -> Html:
     clock = point.scenario.clock
     time = Scale(0.0, (clock.warmup + clock.measure) / NS_PER_S, LEFT, width - RIGHT)
-    names, top = _fault_names(point.series.get("fault", {}), time)
+    faults, moves = point.series.get("fault", {}), point.series.get("move", {})
+    names, top = _names(faults, moves, time)
     parts, at = list[Html](), top
     for place, (kind, pairs) in enumerate(rates.items()):
-        parts += _panel(TITLES[kind], pairs, time, at, place)
+        predicted = [(begin, end, cost) for begin, end, _, cost in point.costs_over_time if cost is not None]
+        parts += _panel(TITLES[kind], pairs, time, at, place, predicted if kind == "cost" else ())
         at += PANEL + GAP
     bottom = at
     peers = point.series.get("seen", {})
     if peers:
         parts += _peers(point, time, at + 6)
         bottom = at + 6 + (PEER + PEER_GAP) * len(peers) + 8
-    behind = _left_out(point, time, top, bottom) + _faults(point.series.get("fault", {}), time, top, bottom)
-    title = tag("title", "Messages per second over model time, with faults" + (" and connections" if peers else ""))
+    behind = [*_left_out(point, time, top, bottom), *_faults(faults, time, top, bottom)]
+    behind += _moves(moves, time, top, bottom)
+    shown = ["faults", *(["moves of links"] if moves else []), *(["connections"] if peers else [])]
+    title = tag("title", f"Messages per second over model time, with {' and '.join(shown)}")
     axis = _axis(time, top, bottom, NARROW_TICKS if width <= NARROW else TICKS)
     return tag("svg", title, *behind, *axis, *parts, *names, viewBox=f"0 0 {width:g} {bottom + 40:.0f}", role="img",
                class_="time")  # fmt: skip
@@ -59,7 +66,13 @@ def _caption(point: Point, has_peers: bool) -> Html:
     words = ["Messages per second."]
     if point.series.get("fault"):
         words.append("Red: a fault lasts.")
-    words.append("Grey: not compared with theory (warm-up" + (", aftermath of faults)." if len(words) > 1 else ")."))
+    left_out = "warm-up" + (", aftermath of faults" if len(words) > 1 else "")
+    if point.series.get("move"):
+        words.append("Dashed: a link moves.")
+        left_out += ", the time before the last move"
+    words.append(f"Grey: not compared with theory ({left_out}).")
+    if point.costs_over_time:
+        words.append("Line in the costs: predicted for the tree of that time.")
     if has_peers:
         words.append("Below: who was connected when.")
         known_s = min(end for pairs in point.series["seen"].values() for _, end in pairs)
@@ -69,9 +82,9 @@ def _caption(point: Point, has_peers: bool) -> Html:
     return tag("figcaption", tag("b", "Over time."), " ", " ".join(words))
 
 
-def _panel(name: str, pairs: Pairs, time: Scale, top: float, style: int) -> list[Html]:
+def _panel(name: str, pairs: Pairs, time: Scale, top: float, style: int, predicted: Levels = ()) -> list[Html]:
     base = top + PANEL
-    rate = scale([y for _, y in pairs], base, top, from_zero=True)
+    rate = scale([*(y for _, y in pairs), *(level for _, _, level in predicted)], base, top, from_zero=True)
     half = (pairs[1][0] - pairs[0][0]) / 2 if len(pairs) > 1 else 0.5
     steps = [place for x, y in pairs for place in ((time(x - half), rate(y)), (time.clipped(x + half), rate(y)))]
     area = path([(steps[0][0], base), *steps, (steps[-1][0], base)]) + "Z"
@@ -80,6 +93,10 @@ def _panel(name: str, pairs: Pairs, time: Scale, top: float, style: int) -> list
         tag("line", x1=LEFT, x2=time.end, y1=top, y2=top, class_="grid"),
         tag("path", d=area, class_=f"area s{style}"),
         tag("path", d=path(steps), class_=f"step s{style}"),
+        *(
+            tag("line", x1=time.clipped(begin), x2=time.clipped(end), y1=rate(level), y2=rate(level), class_="level")
+            for begin, end, level in predicted
+        ),
         tag("text", on_axis(rate.high), x=LEFT - 8, y=top + 9, class_="tick end"),
         tag("text", name, x=LEFT - 8, y=(top + base) / 2 + 6, class_="name end"),
         tag("text", "0", x=LEFT - 8, y=base, class_="tick end"),
@@ -124,9 +141,17 @@ def _faults(faults: dict[str, Pairs], time: Scale, top: float, bottom: float) ->
     return parts
 
 
-def _fault_names(faults: dict[str, Pairs], time: Scale) -> tuple[list[Html], float]:
-    """The names of faults, each in the first lane where it fits, and the top of the panels below them."""
-    in_order = _in_order(faults)
+def _moves(moves: dict[str, Pairs], time: Scale, top: float, bottom: float) -> list[Html]:
+    return [
+        tag("line", tag("title", f"{what}, {at:g} s"), x1=time.clipped(at), x2=time.clipped(at), y1=top, y2=bottom,
+            class_="move")
+        for at, _, what in _in_order(moves)
+    ]  # fmt: skip
+
+
+def _names(faults: dict[str, Pairs], moves: dict[str, Pairs], time: Scale) -> tuple[list[Html], float]:
+    """The names of faults and moves, each in the first lane where it fits, and the top of the panels below them."""
+    in_order = _in_order({**faults, **moves})
     if not 0 < len(in_order) <= FAULTS_NAMED_MAX:
         return [], TOP
     ends = list[float]()  # right ends of the lanes, the lowest lane first
@@ -137,9 +162,9 @@ def _fault_names(faults: dict[str, Pairs], time: Scale) -> tuple[list[Html], flo
         x = max(0.0, min(time.clipped(begin), time.end + RIGHT - text_px))
         lane = next((place for place, end in enumerate(ends) if end + GAP_PX <= x), len(ends))
         ends[lane : lane + 1] = [x + text_px]
-        placed.append((x, lane, text))
+        placed.append((x, lane, text, "moved" if what in moves else "fault"))
     top = TOP + LANE * len(ends) + 4
-    return [tag("text", text, x=x, y=top - 6 - LANE * lane, class_="fault") for x, lane, text in placed], top
+    return [tag("text", text, x=x, y=top - 6 - LANE * lane, class_=kind) for x, lane, text, kind in placed], top
 
 
 def _axis(time: Scale, top: float, bottom: float, wanted: int) -> list[Html]:

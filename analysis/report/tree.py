@@ -24,7 +24,7 @@ def draw(point: Point, width: float = WIDTH) -> Html:
         return tag("p", f"{len(tree):,} brokers are too many for a drawing; the tables have them.")
     traffic, sizes = traffic_of(point), sizes_of(point)
     struck = {fault.partition(" ")[2] for fault in point.series.get("fault", {})}
-    title = f"{len(tree)} brokers, {point.scenario.routing} routing"
+    title = f"{len(tree)} brokers, {point.scenario.routing} routing{_after_moves(point)}"
     caption = tag("figcaption", tag("b", title), " ", point.at)
     picture = fitting(lambda column: _picture(tree, column, traffic, sizes, struck), width)
     most, largest = max(traffic.values(), default=0.0), max(sizes.values(), default=0.0)
@@ -32,9 +32,34 @@ def draw(point: Point, width: float = WIDTH) -> Html:
     return tag("figure", caption, picture, legend, class_="full")
 
 
+def draw_first(point: Point, width: float = SMALL) -> Html:
+    """The tree before links moved, of which no traffic is measured; nothing if none did."""
+    placement = point.summary.get("placement")
+    if placement is None or not placement["moves"] or len(point.scenario.tree) > DRAWN_MAX:
+        return Html("")
+    tree = point.first_scenario.tree
+    caption = tag("figcaption", tag("b", "The tree at the beginning"), _cost(placement["cost_initial"]))
+    picture = fitting(lambda column: _picture(tree, column, {}, {}, set()), width)
+    return tag("figure", caption, picture, class_="full")
+
+
+def _after_moves(point: Point) -> str:
+    """What to say of a tree to which links have moved."""
+    placement = point.summary.get("placement")
+    if placement is None or not placement["moves"]:
+        return ""
+    moves = "1 move" if placement["moves"] == 1 else f"{placement['moves']:,} moves"
+    return f", after {moves}{_cost(placement['cost_final'])}"
+
+
+def _cost(per_s: float | None) -> str:
+    return "" if per_s is None else f"; by the models, its traffic costs {number(per_s)} per second"
+
+
 def _picture(
     tree: Tree, width: float, traffic: Mapping[str, float], sizes: Mapping[str, float], struck: set[str]
 ) -> Html:  # fmt: skip
+    """Links without `traffic` and brokers without `sizes` are drawn without figures."""
     placed = layout(tree, width)
     most, largest = max(traffic.values(), default=0.0), max(sizes.values(), default=0.0)
     links = [_link(tree, child, placed, traffic, most, struck) for child in range(1, len(tree))]
@@ -50,7 +75,9 @@ def traffic_of(point: Point) -> dict[str, float]:
     for metric in (NOTIFICATIONS, CONTROL_MESSAGES):
         for link, rate in point.values(metric).items():
             sender, _, receiver = link.partition(">")
-            traffic[link if parents.get(sender) == receiver else f"{receiver}>{sender}"] += rate
+            name = link if parents.get(sender) == receiver else f"{receiver}>{sender}"
+            if name in traffic:  # a link that moved after the measured time is not in the last tree
+                traffic[name] += rate
     return traffic
 
 
@@ -67,11 +94,12 @@ def _link(
     tree: Tree, child: int, placed: Layout, traffic: Mapping[str, float], most: float, struck: set[str]
 ) -> Html:  # fmt: skip
     ends = tree.names[child], tree.names[int(tree.parents[child])]
-    rate = traffic[">".join(ends)]
+    rate = traffic.get(">".join(ends))
     (x1, y1), (x2, y2) = placed.places[child], placed.places[int(tree.parents[child])]
     is_cut = any(sign.join(direction) in struck for sign in "->" for direction in (ends, ends[::-1]))
-    link_width = THINNEST + (placed.widest_link - THINNEST) * (rate / most if most else 0.0)
-    title = tag("title", f"{ends[0]} – {ends[1]}: {number(rate)} messages/s" + (", was cut" if is_cut else ""))
+    link_width = THINNEST + (placed.widest_link - THINNEST) * (rate / most if most and rate else 0.0)
+    words = f"{ends[0]} – {ends[1]}" + ("" if rate is None else f": {number(rate)} messages/s")
+    title = tag("title", words + (", was cut" if is_cut else ""))
     line = tag("line", title, x1=x1, y1=y1, x2=x2, y2=y2, class_="link", stroke_width=round(link_width, 2))
     if not is_cut:
         return line
@@ -83,10 +111,13 @@ def _broker(
     tree: Tree, broker: int, placed: Layout, sizes: Mapping[str, float], largest: float, struck: set[str]
 ) -> Html:  # fmt: skip
     name, (x, y) = tree.names[broker], placed.places[broker]
-    size, was_struck = sizes[name], name in struck
-    title = f"{name}: {number(size)} entries" + (", hit by a fault" if was_struck else "")
+    size, was_struck = sizes.get(name), name in struck
+    title = name + ("" if size is None else f": {number(size)} entries") + (", hit by a fault" if was_struck else "")
     radius = placed.radius(RADIUS_MAX)
-    parts = [tag("title", title), tag("circle", cx=x, cy=y, r=radius, class_=f"broker q{step_of(size, largest)}")]
+    parts = [
+        tag("title", title),
+        tag("circle", cx=x, cy=y, r=radius, class_=f"broker q{step_of(size or 0.0, largest)}"),
+    ]
     if was_struck:
         radius += 4
         parts.append(tag("circle", cx=x, cy=y, r=radius, class_="off"))

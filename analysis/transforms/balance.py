@@ -17,10 +17,11 @@ NAMES = ("run", "broker", "topic", "client", "is_link")
 ALL_ROWS = Window.unboundedPreceding, Window.unboundedFollowing
 
 
-def movements(events: DataFrame, lives: DataFrame | None) -> DataFrame:
+def movements(events: DataFrame, lives: DataFrame | None, handovers: DataFrame | None = None) -> DataFrame:
     """Changes of tables, messages that arrive, and messages that are routed, with the life of the broker.
 
-    `lives` has all lives of the brokers that were restarted; None if none was.
+    `lives` has all lives of the brokers that were restarted; None if none was. `handovers` are those of link_moves.py;
+    None if no link moved.
     """
     event = F.col("event")
     wanted = events.select(
@@ -38,7 +39,34 @@ def movements(events: DataFrame, lives: DataFrame | None) -> DataFrame:
         "sequence",
         has_flag(UNADVERTISED_FLAG).alias("is_unadvertised"),
     )
-    return with_life(wanted.where((F.col("change") != 0) | F.col("is_in") | F.col("is_routed")), lives)
+    kept = wanted.where((F.col("change") != 0) | F.col("is_in") | F.col("is_routed"))
+    return with_life(kept if handovers is None else _with_handovers(kept, handovers), lives)
+
+
+def _with_handovers(moved: DataFrame, handovers: DataFrame) -> DataFrame:
+    """Messages count for the link over which they would go if links did not move, in both kinds of handovers.
+
+    What waits for the next parent counts for the present one, which has the entries. What a child gets from its old
+    parent counts as if it had come from the child, to which it does not go back; these are additional rows.
+    """
+    leaving, adopted = (handovers.where(condition) for condition in ("is_leaving", "NOT is_leaving"))
+
+    def during(link: Column, table: DataFrame) -> Column:
+        return (
+            (moved["run"] == table["run"]) & (moved["broker"] == table["broker"]) & (moved["client"] == link)
+            & moved["position"].between(table["from_position"], table["to_position"])
+        )  # fmt: skip
+
+    others = [name for name in moved.columns if name != "client"]
+    is_early = moved["is_routed"] & during(leaving["link"], leaving)
+    renamed = moved.join(F.broadcast(leaving), is_early, "left").select(
+        *(moved[name] for name in others), F.coalesce(leaving["instead_of"], moved["client"]).alias("client")
+    )
+    of_child = moved.join(F.broadcast(adopted), moved["is_in"] & during(adopted["instead_of"], adopted)).select(
+        *(moved[name] for name in others if name != "is_in"), F.lit(False).alias("is_in"),
+        adopted["link"].alias("client"), F.lit(True).alias("is_own"),
+    )  # fmt: skip
+    return renamed.withColumn("is_own", F.col("is_in")).unionByName(of_child)
 
 
 def with_life(rows: DataFrame, lives: DataFrame | None) -> DataFrame:
@@ -74,7 +102,7 @@ def to_subscribers(moved: DataFrame, always: DataFrame) -> DataFrame:
     marked = moved.join(F.broadcast(always.withColumn("is_always", F.lit(True))), ["run", "broker", "client"], "left")
     is_routed = F.col("is_routed") & F.col("is_always").isNull()
     kept = marked.withColumn("is_routed", is_routed).drop("is_always")
-    return kept.where((F.col("change") != 0) | F.col("is_in") | F.col("is_routed"))
+    return kept.where((F.col("change") != 0) | _is_own(kept) | F.col("is_in") | F.col("is_routed"))
 
 
 def episodes(moved: DataFrame) -> DataFrame:
@@ -117,6 +145,7 @@ def _stretches(moved: DataFrame) -> DataFrame:
     Episodes follow from these few rows. Each further sort of all messages would cost as much as everything else.
     """
     place = F.xxhash64("run", "broker", "life", "topic")  # numbers sort faster than names
+    is_own = _is_own(moved)
     is_change = F.col("change") != 0
     keys = {
         "place": place,
@@ -141,7 +170,7 @@ def _stretches(moved: DataFrame) -> DataFrame:
             *(F.first(name).alias(name) for name in NAMES),
             F.sum("change").alias("change"),
             _count(F.col("is_routed")).alias("routed"),
-            _count(F.col("is_in")).alias("own"),
+            _count(is_own).alias("own"),
             F.max("came").alias("came"),
             F.max("came_in_all").alias("came_in_all"),
             F.min(F.when(F.col("is_routed") | F.col("is_change"), F.col("time_ns"))).alias("time_ns"),
@@ -163,6 +192,11 @@ def deliveries(moved: DataFrame) -> DataFrame:
 
 def _is_routed() -> Column:
     return F.col("event").isin(*ROUTED) & ~has_flag(WAITED | DUPLICATE | REPLAY)
+
+
+def _is_own(moved: DataFrame) -> Column:
+    """Whether a message does not go to the client of its row, because it comes from there."""
+    return F.col("is_own") if "is_own" in moved.columns else F.col("is_in")
 
 
 def _count(condition: Column) -> Column:

@@ -38,10 +38,15 @@ def due(passed: DataFrame, audiences: DataFrame) -> DataFrame:
     )
 
 
-def fates(missing: DataFrame, events: DataFrame, hops: DataFrame, is_few: bool = False) -> DataFrame:
+def fates(
+    missing: DataFrame, events: DataFrame, hops: DataFrame, is_few: bool = False, links_move: bool = False
+) -> DataFrame:
     """The `fate` of each message that did not arrive, and the `reason` if it was dropped.
 
     If there are few such messages, the log is searched for them where it is, without sorting it.
+
+    If links move, a message may have gone any of several ways. Then the broker that dropped it counts, or else the last
+    one in time, instead of the last hop.
 
     `waiting`: it was in a queue, or sent and not acknowledged, when the run ended; `gone`: it had QoS 0, and its
     connection broke; `lost`: somebody took responsibility for it, and nobody has it.
@@ -52,11 +57,14 @@ def fates(missing: DataFrame, events: DataFrame, hops: DataFrame, is_few: bool =
         .select("run", F.col("client").alias("publisher"), F.col("number").cast("long"), "origin", "sequence")
         .join(F.broadcast(wanted) if is_few else wanted, ["run", "publisher", "number"])
     )
+    place = "broker" if links_move else "hop"
+    more = (F.min("hop").alias("hop"), F.max("seen_ns").alias("seen_ns")) if links_move else ()
     at_hop = (
         identified.join(F.broadcast(hops), ["run", "publisher"])
-        .join(_seen(events, identified, is_few), ["run", "origin", "sequence", "broker"], "left")
-        .groupBy(*PAIR, "hop")
+        .join(_seen(events, identified, is_few, links_move), ["run", "origin", "sequence", "broker"], "left")
+        .groupBy(*PAIR, place)
         .agg(
+            *more,
             _any(F.col("event") == "received").alias("is_here"),
             *(
                 _any(_to_next() & (F.col("event") == event)).alias(event)
@@ -66,8 +74,9 @@ def fates(missing: DataFrame, events: DataFrame, hops: DataFrame, is_few: bool =
         )
         .where("is_here")
     )
+    order = F.struct(F.col("reason").isNotNull(), F.col("seen_ns")) if links_move else F.col("hop")
     last = at_hop.groupBy(*PAIR).agg(
-        F.max_by(F.struct("hop", "queued", "sent", "acknowledged", "reason"), "hop").alias("last")
+        F.max_by(F.struct("hop", "queued", "sent", "acknowledged", "reason"), order).alias("last")
     )
     return (
         missing.join(last, list(PAIR), "left")
@@ -115,14 +124,24 @@ def _fate() -> Column:
     )
 
 
-def _seen(events: DataFrame, identified: DataFrame, is_few: bool) -> DataFrame:
+def _seen(events: DataFrame, identified: DataFrame, is_few: bool, has_times: bool) -> DataFrame:
     """All rows of brokers about these messages."""
+    came_ns = F.when(F.col("event") == "received", F.col("time_ns")).alias("seen_ns")
     named = identified.select("run", "origin", "sequence")
     wanted = F.broadcast(named) if is_few else named
     return (
         events.where(F.col("event").isin("received", "queued", "sent", "acknowledged", "dropped"))
         .join(wanted, ["run", "origin", "sequence"])
-        .select("run", "origin", "sequence", "broker", F.col("client").alias("seen_client"), "event", "reason")
+        .select(
+            "run",
+            "origin",
+            "sequence",
+            "broker",
+            F.col("client").alias("seen_client"),
+            "event",
+            "reason",
+            *((came_ns,) if has_times else ()),
+        )
     )
 
 

@@ -15,8 +15,10 @@ from brokerbed.analysis.tallies import (
     LOCAL,
     MESSAGES,
     NOTIFIED,
+    NOTIFIED_IN_BIN,
     PUBLICATIONS,
     RECEIVED,
+    RECEIVED_IN_BIN,
     REMOTE,
     ROUTED,
     SENT,
@@ -32,13 +34,14 @@ OF_BROKERS = (*ROUTING, *CHANGES, *CONTROL, "received", "served", "link_resync")
 CELL = ("run", "broker", "event", "is_in", "flags", "who", "is_peer", "bin", "interval", "batch")
 
 
-def tally(logged: DataFrame, peers: DataFrame, intervals: DataFrame) -> DataFrame:
+def tally(logged: DataFrame, peers: DataFrame, intervals: DataFrame, has_costs_over_time: bool = False) -> DataFrame:
     """(run, what, name, time, count, left_ns): how often `what` happened at the broker, link or peer called `name`.
 
     `time` is a batch, an interval or a bin of time, or 0 where a count is over the whole run. `left_ns` adds up, for
-    changes of tables, the time that was left until the end of the interval.
+    changes of tables, the time that was left until the end of the interval. `has_costs_over_time`: notifications are
+    also counted by link and bin, and by broker and bin.
     """
-    rows = F.explode(F.filter(F.array(*_rows()), lambda row: row.isNotNull())).alias("row")
+    rows = F.explode(F.filter(F.array(*_rows(has_costs_over_time)), lambda row: row.isNotNull())).alias("row")
     return (
         _cells(logged, peers, intervals)
         .select("run", rows)
@@ -89,7 +92,7 @@ def _cells(logged: DataFrame, peers: DataFrame, intervals: DataFrame) -> DataFra
     )
 
 
-def _rows() -> list[Column]:
+def _rows(has_costs_over_time: bool) -> list[Column]:
     """The tallies to which a cell of _cells belongs."""
     event, broker, link, bin_, batch = (F.col(name) for name in ("event", "broker", "who", "bin", "batch"))
     over_link, count, whole = link.isNotNull(), F.col("count"), F.lit(0)
@@ -110,7 +113,12 @@ def _rows() -> list[Column]:
         .when(event == "dropped", SERIES["dropped"])
         .when(event == "link_resync", SERIES["resynchronised"])
     )
+    over_time = [
+        _row(is_notification, F.lit(NOTIFIED_IN_BIN), link, bin_, count),
+        _row(event == "received", F.lit(RECEIVED_IN_BIN), broker, bin_, count),
+    ]
     return [
+        *(over_time if has_costs_over_time else ()),
         _row(is_notification & is_compared, F.lit(NOTIFIED), link, batch, count),
         _row((event == "received") & is_compared, F.lit(BROKER_RECEIVED), broker, batch, count),
         _row(is_control & is_compared, F.lit(CONTROL_SENT), link, batch, count),

@@ -46,6 +46,7 @@ class Counters:
     dropped: dict[Reason, int] = field(default_factory=lambda: dict.fromkeys(Reason, 0))
     expired: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("input", "link", "session"), 0))  # by place
     rejected: int = 0
+    moves: int = 0  # how often this broker got another parent
     store_problems: int = 0  # how often the store became unwritable
     store_blocked: int = 0  # 1 while the store cannot be written
 

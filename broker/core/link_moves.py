@@ -165,6 +165,7 @@ class LinkMoves:
         successor.link.address = content["address"]
         if broker.log is not None:
             successor.log_number = broker.log.number(f"{broker.config.name}>{content['to']}")
+            broker.log.add(now_ns, Kind.LINK_LEAVES, successor.log_number, broker.log.number(link.peer))
         link.successor, link.is_silent = successor, True
         deliver.keep_order(session)
         persist.save_session(broker, successor)
@@ -193,6 +194,7 @@ class LinkMoves:
             broker.end(connection)
         old.successor = None
         overlay.parent = successor
+        broker.counters.moves += 1
         self._forget(session, now_ns)
         overlay.moved_to = link
         overlay.retained.lost()
@@ -233,6 +235,7 @@ class LinkMoves:
         broker.links[session.client_id] = session
         if broker.log is not None:
             session.log_number = broker.log.number(f"{broker.config.name}>{child}")
+            broker.log.add(now_ns, Kind.LINK_ADOPTED, session.log_number, broker.log.number(source.link.peer))
         persist.save_session(broker, session)
         source.link.announced.is_assuming = True  # the old parent knows these entries and adds them by itself
         for each in content["entries"]:
@@ -245,11 +248,14 @@ class LinkMoves:
         self.notify(source, now_ns, do="adopted", child=child)
 
     def _switched(self, _: Session, content: dict[str, Any], now_ns: int) -> None:
-        del now_ns
-        child = self._child(content)
-        if child is not None:
-            child.skips = ""
-            persist.save_session(self._broker, child.announced.session)
+        broker, child = self._broker, self._child(content)
+        if child is None:
+            return
+        session = child.announced.session
+        if broker.log is not None:
+            broker.log.add(now_ns, Kind.LINK_SWITCHED, session.log_number, broker.log.number(child.skips))
+        child.skips = ""
+        persist.save_session(broker, session)
 
     def connected(self, session: Session, now_ns: int) -> None:
         """A child has connected. If it comes from another broker, that one may forget it."""

@@ -105,6 +105,7 @@ class BrokerCollector(Collector):
             ("brokerbed_connections_opened", "connections accepted so far", counters.connections_total),
             ("brokerbed_protocol_errors", "connections ended for breaking the protocol", counters.protocol_errors),
             ("brokerbed_messages_rejected", "messages refused with a reason code", counters.rejected),
+            ("brokerbed_placement_moves", "times that this broker got another parent", counters.moves),
             ("brokerbed_store_problems", "times that the store could not be written", counters.store_problems),
             ("brokerbed_loop_lag_seconds", "how late the event loop was, summed over samples", self._lag.seconds),
             ("brokerbed_loop_lag_samples", "how often that was looked at", self._lag.samples),

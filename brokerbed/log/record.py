@@ -76,6 +76,11 @@ class Kind(IntEnum):
     NOT_ADVERTISED = 30  # a hint, once per session: `subject` has not advertised what it publishes to `topic`
     LINK_BYTES = 31  # `size` bytes crossed the direction `subject` of a link around this time
     LINK_MOVED = 33  # the broker has another parent from now on: `subject` is the new link, `topic` its parent so far
+    LINK_LEAVES = 34  # what is for the parent `topic` goes to `subject`, the link to the next one, until `link_moved`
+    LINK_ADOPTED = (
+        35  # a child of the neighbour `topic` comes here: nothing from there goes over `subject`, its new link
+    )
+    LINK_SWITCHED = 36  # ... until now
     EXPIRES = 32  # the testbed's publisher `subject` has given the message a lifetime, which ends at this time
 
 

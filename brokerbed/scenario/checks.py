@@ -18,6 +18,16 @@ def broker_exists(broker: str, path: Path, tree: Tree, report: Report) -> bool:
     return False
 
 
+def pair_exists(ends: tuple[str, str], path: Path, tree: Tree, report: Report) -> bool:
+    """Whether there may be a link between these two at some time, if links move."""
+    if not all(broker_exists(end, path, tree, report) for end in ends):
+        return False
+    if ends[0] == ends[1]:
+        report(path, f"must name two brokers, not {ends[0]} twice")
+        return False
+    return True
+
+
 def link_exists(ends: tuple[str, str], path: Path, tree: Tree, report: Report) -> bool:
     if not all(broker_exists(end, path, tree, report) for end in ends):
         return False

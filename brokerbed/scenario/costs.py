@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from brokerbed.scenario.adaptive import PlacementSection
 from brokerbed.scenario.checks import Path, Report, broker_exists
 from brokerbed.scenario.document import shown
 from brokerbed.scenario.part import Part
@@ -30,17 +31,23 @@ class Costs:
     links: Mapping[frozenset[str], float]  # by the names of both brokers
     broker: float
     brokers: Mapping[str, float]
+    alpha: float = 1.0  # weight of the costs of links
+    beta: float = 1.0  # weight of the costs of brokers
 
     def of_link(self, one: str, other: str) -> float:
-        return self.links.get(frozenset((one, other)), self.link)
+        return self.alpha * self.links.get(frozenset((one, other)), self.link)
 
     def of_broker(self, name: str) -> float:
-        return self.brokers.get(name, self.broker)
+        return self.beta * self.brokers.get(name, self.broker)
 
 
-def resolved(section: CostsSection | None, tree: Tree, report: Report) -> Costs | None:
-    if section is None:
+def resolved(
+    section: CostsSection | None, placement: PlacementSection | None, tree: Tree, report: Report
+) -> Costs | None:
+    """With `placement`, traffic always has costs."""
+    if section is None and placement is None:
         return None
+    section = section or CostsSection.model_validate({})
     links: dict[frozenset[str], float] = {}
     for key, cost in section.links.items():
         path: Path = ("costs", "links", key)
@@ -51,7 +58,8 @@ def resolved(section: CostsSection | None, tree: Tree, report: Report) -> Costs 
             links[ends] = cost
     for name in section.brokers:
         broker_exists(name, ("costs", "brokers", name), tree, report)
-    return Costs(section.link, links, section.broker, dict(section.brokers))
+    weights = (1.0, 1.0) if placement is None else (placement.alpha, placement.beta)
+    return Costs(section.link, links, section.broker, dict(section.brokers), *weights)
 
 
 def _ends(key: str, path: Path, tree: Tree, report: Report) -> frozenset[str] | None:

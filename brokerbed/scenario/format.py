@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from brokerbed.scenario import topology
+from brokerbed.scenario.adaptive import PlacementSection
 from brokerbed.scenario.classes import Classes, ClassesSection, Publications, Subscriptions
 from brokerbed.scenario.costs import CostsSection
 from brokerbed.scenario.document import shown
@@ -279,6 +280,7 @@ class ScenarioFile(Part):
     links: tuple[Link, ...] = ()
     media: tuple[Name, ...] = ()
     costs: CostsSection | None = None
+    placement: PlacementSection | None = None
     tolerance: Annotated[Tolerance, BeforeValidator(_one_for_all), WithJsonSchema(_TOLERANCE)] = Tolerance()
     model: Literal["best", "algorithm1"] = "best"
 

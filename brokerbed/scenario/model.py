@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from brokerbed.broker.routing.registry import ALGORITHMS
 from brokerbed.broker.routing.strategy import Algorithm
+from brokerbed.scenario.adaptive import PlacementSection
 from brokerbed.scenario.classes import CLASSES_MAX, Sources
 from brokerbed.scenario.costs import Costs
 from brokerbed.scenario.demand import Demand
@@ -81,6 +82,7 @@ class Scenario:
     links: tuple[Link, ...]
     media: tuple[str, ...]  # brokers that stand for a broadcast medium: what they send is not counted in totals
     costs: Costs | None  # None: nobody asks what traffic costs
+    placement: PlacementSection | None  # None: links stay where they are
     tolerance: Tolerance
     model: str  # best or algorithm1: how delays behind peers that come and go are predicted
     parts: Mapping[str, Any]  # of the workload, beside those above: the sections that are given, by key

@@ -5,9 +5,9 @@ from pathlib import Path as FilePath
 from typing import TypeVar
 
 from brokerbed.log.record import CLIENTS
-from brokerbed.scenario import costs
+from brokerbed.scenario import adaptive, costs
 from brokerbed.scenario import format as written
-from brokerbed.scenario.checks import Path, Report, broker_exists, link_exists
+from brokerbed.scenario.checks import Path, Report, broker_exists, link_exists, pair_exists
 from brokerbed.scenario.classes import ALL, LEAVES, PublicationsAt, Static, SubscriptionsAt
 from brokerbed.scenario.classes import Subscriptions as SubscriptionsSection
 from brokerbed.scenario.document import Plain, shown
@@ -57,13 +57,15 @@ def resolve(file: written.ScenarioFile, at: Mapping[str, Plain], folder: FilePat
         requesters=file.requesters, responders=file.responders, copies=file.copies,
         faults=file.faults, payload_bytes=file.payload, peers=file.peers, limits=file.limits,
         durability=file.durability, links=file.links, media=file.media,
-        costs=costs.resolved(file.costs, tree, count), tolerance=file.tolerance, model=file.model, parts=file.parts,
+        costs=costs.resolved(file.costs, file.placement, tree, count), placement=file.placement,
+        tolerance=file.tolerance, model=file.model, parts=file.parts,
     )  # fmt: skip
     _check_profiles(scenario, count)
     _check_peers(scenario, count)
     _check_faults(scenario, count)
     _check_links(scenario, count)
     _check_media(scenario, count)
+    adaptive.check(scenario, count)
     for name, section in scenario.parts.items():
         for key in WORKLOAD[name].excludes:
             if key in file.model_fields_set:
@@ -258,6 +260,7 @@ def _check_links(scenario: Scenario, report: Report) -> None:
     seen: set[frozenset[str]] = set()
     for position, link in enumerate(scenario.links):
         path: Path = ("links", position, "between")
-        if link_exists(link.between, path, scenario.tree, report) and frozenset(link.between) in seen:
+        exists = pair_exists if scenario.placement is not None else link_exists
+        if exists(link.between, path, scenario.tree, report) and frozenset(link.between) in seen:
             report(path, f"the link between {link.between[0]} and {link.between[1]} was given before")
         seen.add(frozenset(link.between))

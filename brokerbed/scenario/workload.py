@@ -33,6 +33,7 @@ class WorkloadPart:
     demand: Callable[["Scenario", Any], Iterable[Demand]] | None = None  # for predictions; None: there are none
     qos: Callable[[Any], int] = lambda _: 0  # (section): of its publications
     excludes: tuple[str, ...] = ()  # keys of the scenario file that do not go with its section
+    depends_on_tree: bool = False  # who publishes or subscribes where follows from the tree, so links must not move
     publications_are_poisson: bool = False  # a run tests whether they are
     subscriptions_are_poisson: bool = False
 

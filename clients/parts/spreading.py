@@ -196,5 +196,6 @@ def _check(spreading: Spreading, scenario: Scenario, path: Path, report: Report)
 PART = WorkloadPart(
     "spreading", "Events of several types at every broker, with fewer listeners farther away.", _actors, Spreading,
     _check, topics=_topics, filters=_topics, demand=_demand, qos=lambda spreading: int(spreading.qos),
-    excludes=("classes", "subscriptions", "publications"), publications_are_poisson=True,
+    excludes=("classes", "subscriptions", "publications"), depends_on_tree=True,
+    publications_are_poisson=True,
 )  # fmt: skip

@@ -167,7 +167,7 @@ class Feed:
             "brokers": {name: self._broker(name) for name in run.hosts},
             "links": {
                 child: {
-                    "rates": self._rates.get(child, [0.0, 0.0, 0.0]),
+                    "parent": link.parent.name, "rates": self._rates.get(child, [0.0, 0.0, 0.0]),
                     "connected": link.is_connected, "cut": link.is_held("up") or link.is_held("down"),
                 }
                 for child, link in run.links.items()

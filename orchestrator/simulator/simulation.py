@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from brokerbed.broker.config import BrokerConfig
+from brokerbed.broker.placement.config import PlacementConfig
 from brokerbed.broker.values import NS_PER_S
 from brokerbed.clients.crowd import Crowd, copies_of, demand_of
+from brokerbed.clients.workload import stream
 from brokerbed.log.record import CLIENTS, Log
 from brokerbed.orchestrator.faults import Faults
 from brokerbed.orchestrator.simulator.byte_counts import ByteCounts
@@ -67,7 +69,7 @@ class Simulation:
         }
         shared: dict[str, Any] = {
             "name": name, "is_testbed": True, "routing": scenario.routing,
-            "routing_parameters": scenario.routing_parameters,
+            "routing_parameters": scenario.routing_parameters, "placement": placement_of(scenario, name),
             "refresh_s": (scenario.refresh_ns or 0) / NS_PER_S, "keep_alive_max_s": 0,
             "connections_max": UNLIMITED, "partial_bytes_max": UNLIMITED,
             "queue_messages_max": scenario.limits.messages, "queue_bytes_max": scenario.limits.bytes,
@@ -163,3 +165,15 @@ class Simulation:
         for host in self.hosts.values():
             host.close_log()
         self._write_client_log()
+
+
+def placement_of(scenario: Scenario, broker: str) -> PlacementConfig | None:
+    """How this broker looks for a cheaper tree; None if links stay where they are."""
+    given, costs = scenario.placement, scenario.costs
+    if given is None:
+        return None
+    assert costs is not None, "with placement, traffic has costs"
+    return PlacementConfig(
+        stream(scenario.seed, "placement", broker), given.period, given.alpha, given.beta, given.moves,
+        given.iterations, given.tenure, given.gain, costs.link, costs.links, costs.broker, costs.brokers,
+    )  # fmt: skip

@@ -10,6 +10,10 @@ from brokerbed.analysis.transforms import balance, entries
 from brokerbed.log.record import DUPLICATE, REPLAY, UNADVERTISED_FLAG, WAITED
 from tests.analysis.frames import LIVES, S, Small, lives_of, plain
 
+HANDOVERS = (
+    "run int, broker string, link string, instead_of string, from_position bigint, to_position bigint,"
+    " is_leaving boolean"
+)
 EPISODE = ("client", "is_on", "expected", "routed")
 
 
@@ -27,6 +31,55 @@ def moved(small: Small, *rows: tuple[Any, ...], lives: tuple[Any, ...] = (), rou
     return balance.movements(
         small.events(*rows, routes=routes), small.table(LIVES, *rows_of_lives) if rows_of_lives else None
     )
+
+
+def test_a_child_that_leaves_its_parent(small: Small) -> None:
+    """b2 leaves b1, which wants t, for b0. What it would route to b1 waits for b0 from then on (4), but not what comes
+    from b1 (5). After the move the same entry is at b0. Message 3 is lost before the move, and 6 after it."""
+    rows = [
+        (0, "b2", "subscribed", "b2>b1", change()),
+        (1, "b2", "received", "p", message(1)),
+        (1, "b2", "sent", "b2>b1", message(1)),
+        (2, "b2", "received", "p", message(2)),
+        (2, "b2", "sent", "b2>b1", message(2)),
+        (2, "b2", "received", "p", message(3)),  # to nobody
+        (3, "b2", "link_leaves", "b2>b0", change("b1")),
+        (4, "b2", "received", "p", message(4)),
+        (4, "b2", "queued", "b2>b0", message(4)),
+        (4, "b2", "received", "b2>b1", message(5)),
+        (5, "b2", "subscribed", "b2>b0", change()),
+        (5, "b2", "unsubscribed", "b2>b1", change()),
+        (5, "b2", "link_moved", "b2>b0", change("b1")),
+        (5, "b2", "sent", "b2>b0", message(4, flags=WAITED)),
+        (6, "b2", "received", "p", message(6)),
+        (7, "b2", "received", "p", message(7)),
+        (7, "b2", "sent", "b2>b0", message(7)),
+    ]
+    handovers = small.table(HANDOVERS, (0, "b2", "b2>b0", "b2>b1", 6, 12, True))
+    found = balance.episodes(balance.movements(small.events(*rows), None, handovers))
+    assert plain(found, *EPISODE) == [("b2>b0", True, 2, 1), ("b2>b1", True, 4, 3)]
+
+
+def test_a_parent_that_adopts_a_child(small: Small) -> None:
+    """b0 adopts b2 from b1. What comes from b1 before b1 has switched has reached b2 already: 2, but not 1, 3 and 4."""
+    rows = [
+        (1, "b0", "received", "b0>b1", message(1)),
+        (2, "b0", "link_adopted", "b0>b2", change("b1")),
+        (2, "b0", "subscribed", "b0>b2", change()),
+        (3, "b0", "received", "b0>b1", message(2)),
+        (3, "b0", "received", "p", message(3)),
+        (3, "b0", "queued", "b0>b2", message(3)),
+        (4, "b0", "link_switched", "b0>b2", change("b1")),
+        (5, "b0", "received", "b0>b1", message(4)),
+        (5, "b0", "queued", "b0>b2", message(4)),
+    ]
+    handovers = small.table(HANDOVERS, (0, "b0", "b0>b2", "b0>b1", 1, 6, False))
+    moved_ = balance.to_subscribers(
+        balance.movements(small.events(*rows), None, handovers), small.table("run int, broker string, client string")
+    )
+    assert plain(balance.episodes(moved_).where("is_on"), *EPISODE) == [("b0>b2", True, 2, 2)]
+    without = balance.episodes(balance.movements(small.events(*rows), None)).where("is_on")
+    assert plain(without, *EPISODE) == [("b0>b2", True, 3, 2)]
 
 
 def test_episodes_of_clients(small: Small) -> None:

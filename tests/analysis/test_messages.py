@@ -206,6 +206,40 @@ def test_fates(small: Small) -> None:
     assert found == [(number, fate, reason, hop_of.get(number)) for number, *_, fate, reason in due]
 
 
+def test_fates_while_links_move(small: Small) -> None:
+    """At first b1 was below b0, then below b2, and b2 below b0. 1 and 2 went the old way, 3, 4 and 5 the new one.
+
+    1 waits at b0, which comes later in the old way than b2 in the new one; 2 was dropped by b1, before b2 saw it on its
+    way to somebody else; 3 waits at b2; 4 was dropped there; 5 was acknowledged by b2, and nobody has it.
+    """
+    rows = [
+        *((1, "b1", "received", "p", of("b1.1", number)) for number in range(1, 6)),
+        (1, "b1", "sent", "b1>b0", of("b1.1", 1)),
+        (1, "b1", "acknowledged", "b1>b0", of("b1.1", 1)),
+        (1, "b1", "dropped", "b1>b0", of("b1.1", 2, reason=3)),
+        *((2, "b1", "sent", "b1>b2", of("b1.1", number)) for number in (3, 4, 5)),
+        *((2, "b1", "acknowledged", "b1>b2", of("b1.1", number)) for number in (3, 4, 5)),
+        (3, "b0", "received", "b1>b0", of("b1.1", 1)),
+        (3, "b0", "queued", "s", of("b1.1", 1)),
+        *((3, "b2", "received", "b2>b1", of("b1.1", number)) for number in (2, 3, 4, 5)),
+        (4, "b2", "queued", "b2>b0", of("b1.1", 3)),
+        (4, "b2", "dropped", "b2>b0", of("b1.1", 4, reason=4)),
+        *((0, "b1", "identified", "p", of("b1.1", number, number=number)) for number in range(1, 6)),
+    ]
+    missing = small.table(
+        "run int, publisher string, subscriber string, number bigint, qos int, is_sent boolean,"
+        " is_acknowledged boolean, time_ns bigint, is_expired boolean",
+        *((0, "p", "s", number, 1, True, True, S, False) for number in range(1, 6)),
+    )
+    hops = small.table(
+        "run int, publisher string, subscriber string, hop int, broker string, next string",
+        (0, "p", "s", 0, "b1", "b1>b0"), (0, "p", "s", 1, "b0", "s"),
+        (0, "p", "s", 0, "b1", "b1>b2"), (0, "p", "s", 1, "b2", "b2>b0"), (0, "p", "s", 2, "b0", "s"),
+    )  # fmt: skip
+    found = plain(fates.fates(missing, small.events(*rows), hops, links_move=True), "number", "fate", "reason")
+    assert found == [(1, "waiting", 0), (2, "dropped", 3), (3, "waiting", 0), (4, "dropped", 4), (5, "lost", 0)]
+
+
 def test_due_and_delivery(small: Small) -> None:
     """p publishes for s and r. 1 (at 5, in the warm-up); 2 (12) reaches both; 3 (15) only r; 4 (16) is waiting for s
     and has reached r; 5 (23, in a cut) reaches none; 6 (31) reaches s."""

@@ -70,6 +70,20 @@ def test_width_of_links_is_told_in_numbers(page: Page) -> None:
     assert legend == ["12.00 messages/s", "60.00 messages/s", "120 messages/s"]
 
 
+def test_a_link_that_has_moved_leads_to_the_new_parent(page: Page) -> None:
+    """Set by hand: low, which is below right, comes to top."""
+    before, after, place, said = page.evaluate("""() => {
+        const end = () => [lines.low.line, lines.low.hit].map((it) => [Number(it.getAttribute("x2")), Number(it.getAttribute("y2"))]);
+        const before = end();
+        state = { ...state, links: { ...state.links, low: { ...state.links.low, parent: "top" } } };
+        show();
+        return [before, end(), tree.places.top, lines.low.hit.getAttribute("aria-label")];
+    }""")
+    assert after == [place, place]
+    assert before != after
+    assert said.startswith("link low to top, ")
+
+
 def test_queues_have_axes(page: Page) -> None:
     """The upper end of the axis is the largest number that was seen, the ends below are model times."""
     most, first, last = page.evaluate("""() => {

@@ -23,7 +23,13 @@ from tests.conftest import MINIMAL, FromText
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("brokerbed", "broker", "clients", "orchestrator", "analysis")
-PAPERS = ("# Mühl et al. 2009, ", "# Bouloukakis et al. 2017, ", "# Bricconi et al. 2000, ", "# Van Vliet 2007, ")
+PAPERS = (
+    "# Mühl et al. 2009, ",
+    "# Bouloukakis et al. 2017, ",
+    "# Bricconi et al. 2000, ",
+    "# Van Vliet 2007, ",
+    "# Migliavacca, Cugola 2007, ",
+)
 
 
 def test_every_key_of_the_format_is_documented() -> None:

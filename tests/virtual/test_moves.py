@@ -4,11 +4,13 @@
 """
 
 from collections import defaultdict
+from itertools import islice
 from random import Random
 
 import pytest
 
 from brokerbed.broker.core.link_moves import LinkMoves
+from brokerbed.broker.runtime.metrics import BrokerCollector
 from brokerbed.topics import matches
 from tests.virtual.schedules import FILTERS, TOPICS, Schedule, Trial, draw_moving, problems
 
@@ -92,6 +94,19 @@ def test_a_fault_at_every_step(step: str, victim: int, is_cut: bool, monkeypatch
     assert trial.run() == []
     assert struck == [step]
     assert trial.links[2].parent.name == "b0"
+
+
+def test_moves_are_counted_by_the_broker_that_gets_another_parent() -> None:
+    schedule = Schedule(
+        parents=(-1, 0, 1), routing="peer", subscribers=(), toggles=(), publications=(), faults=(),
+        moves=((300, 2, 0), (600, 2, 0)), commit_ms=1, delay_ms=1,
+    )  # fmt: skip
+    trial = Trial(schedule)
+    assert trial.run() == []
+    assert trial.moves_begun == 2
+    assert [host.broker.counters.moves for host in trial.hosts] == [0, 0, 2]
+    (metric,) = (it for it in islice(BrokerCollector(trial.hosts[2].broker).collect(), 9) if "moves" in it.name)
+    assert [(it.name, it.value) for it in metric.samples] == [("brokerbed_placement_moves_total", 2)]
 
 
 def test_two_opposite_moves_over_one_link() -> None:

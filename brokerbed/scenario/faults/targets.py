@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from brokerbed.scenario.checks import Path, Report, broker_exists, link_exists
+from brokerbed.scenario.checks import Path, Report, broker_exists, link_exists, pair_exists
 from brokerbed.scenario.faults.network import ConnectedPeer, Host, Link, StruckNetwork
 from brokerbed.scenario.part import BROKER_PAIR_SCHEMA, Name, broker_pair
 
@@ -57,7 +57,8 @@ class LinkTarget:
 
     def check(self, verb: str, value: tuple[str, str] | str, scenario: "Scenario", path: Path, report: Report) -> None:
         if isinstance(value, tuple):
-            link_exists(value, path, scenario.tree, report)
+            exists = pair_exists if scenario.placement is not None else link_exists
+            exists(value, path, scenario.tree, report)
         elif len(scenario.tree) == 1:
             report(path, f"there is no link to {verb}; the tree has one broker")
 

@@ -126,6 +126,7 @@ function showTree() {
   const fastest = Math.max(1e-9, ...rates);
   for (const it of document.querySelectorAll("#legend .width")) it.textContent = `${shown(it.dataset.share * fastest)} messages/s`;
   for (const [child, it] of Object.entries(state.links)) {
+    if (it.parent !== tree.parents[child]) moveLink(child, it.parent);
     const { line, hit, rate } = lines[child];
     line.setAttribute("stroke-width", linkWidth(sum(it.rates) / fastest));
     rate.textContent = `${shown(sum(it.rates))}/s`;
@@ -133,6 +134,19 @@ function showTree() {
     hit.setAttribute("class", `hit${chosen === `link ${child}` ? " picked" : ""}`);
     hit.setAttribute("aria-label", `link ${child} to ${tree.parents[child]}, ${it.cut ? "cut" : it.connected ? "connected" : "not connected"}, ${shown(sum(it.rates))} messages per second`);
   }
+}
+
+/** A broker has another parent. Brokers stay where they are drawn. */
+function moveLink(child, parent) {
+  tree.parents[child] = parent;
+  const [x1, y1] = tree.places[child], [x2, y2] = tree.places[parent];
+  for (const it of [lines[child].line, lines[child].hit]) {
+    it.setAttribute("x2", x2);
+    it.setAttribute("y2", y2);
+  }
+  lines[child].rate.setAttribute("x", (x1 + x2) / 2);
+  lines[child].rate.setAttribute("y", (y1 + y2) / 2);
+  panel();
 }
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);

@@ -15,6 +15,8 @@ REQUESTS = (
     "responders:\n  - {id: r, broker: b2, topic: ask}\n"
 )
 
+MOVING = TREE + "routing: peer\n"  # line 5
+LINKS_MOVE = "placement: {period: 1s}\n"
 SPREADING = "spreading: {coefficient: 0.5, rate: 1/s, types: 2, redraw: 5s}\n"
 MISTAKES = {
     # the file as a whole
@@ -143,6 +145,33 @@ MISTAKES = {
         HEAD + "topology:\n  tree: explicit\n  parents:\n    a: null\n    a-b: a\n    b-c: a\n    c: a\n"
         "costs: {links: {a-b-c: 1}}\n", 11, "costs.links.a-b-c", "a and b-c or a-b and c; rename a broker",
     ),
+    "placement without a period": (MOVING + "placement: {}\n", 6, "placement.period", "is required"),
+    "placement in a word": (MOVING + "placement: yes\n", 6, "placement", "must be a mapping like {period: 60s}"),
+    "placement all the time": (MOVING + "placement: {period: 0s}\n", 6, "placement.period", "must be longer than 0"),
+    "placement without a unit": (MOVING + "placement: {period: 60}\n", 6, "placement.period", "must be a duration like 60s"),
+    "no candidates": (MOVING + "placement: {period: 1s, moves: 0}\n", 6, "placement.moves", "greater than or equal to 1"),
+    "half an iteration": (MOVING + "placement: {period: 1s, iterations: 0.5}\n", 6, "placement.iterations", "must be a whole number"),
+    "tenure in words": (MOVING + "placement: {period: 1s, tenure: long}\n", 6, "placement.tenure", "must be a whole number"),
+    "a gain of everything": (MOVING + "placement: {period: 1s, gain: 100%}\n", 6, "placement.gain", "at least 0% and less than 100%"),
+    "a loss as gain": (MOVING + "placement: {period: 1s, gain: -5%}\n", 6, "placement.gain", "must not be negative"),
+    "a weight below zero": (MOVING + "placement: {period: 1s, alpha: -1}\n", 6, "placement.alpha", "greater than or equal to 0"),
+    "a weight in words": (MOVING + "placement: {period: 1s, beta: heavy}\n", 6, "placement.beta", "number"),
+    "an unknown key of placement": (MOVING + "placement: {periode: 1s}\n", 6, "placement.periode", "did you mean period?"),
+    "placement under routing with a root": (
+        TREE + "placement: {period: 1s}\n", 5, "placement",
+        "placement needs routing under which links can move: peer, not identity",
+    ),
+    "placement of brokers that forget": (
+        MOVING + "placement: {period: 1s}\ndurability: memory\nfaults: [{at: 5s, crash: b1, for: 1s}]\n", 6, "placement",
+        "placement does not go with durability: memory if faults kill brokers",
+    ),
+    "placement of a workload by distance": (
+        MOVING + LINKS_MOVE + SPREADING, 6, "placement", "placement does not go with spreading, whose workload depends on the tree",
+    ),
+    "a link from a broker to itself": (MOVING + LINKS_MOVE + "links: [{between: [b1, b1], bandwidth: 1kbit/s}]\n", 7, "links.0.between", "must name two brokers, not b1 twice"),
+    "a link to no broker": (MOVING + LINKS_MOVE + "links: [{between: [b1, b7], bandwidth: 1kbit/s}]\n", 7, "links.0.between", "no broker b7"),
+    "a cut of a broker from itself": (MOVING + LINKS_MOVE + "faults: [{at: 5s, cut: [b2, b2], for: 1s}]\n", 7, "faults.0.cut", "must name two brokers, not b2 twice"),
+    "a cut of no link where links stay": (MOVING + "faults: [{at: 5s, cut: [b0, b2], for: 1s}]\n", 6, "faults.0.cut", "there is no link between b0 and b2"),
     "nowhere": (TREE + "subscriptions: {mean_active: 1, lifetime: {mean: 1s}, where: []}\n", 5, "subscriptions.where", "must be all, leaves, or a list of brokers"),
     "where in other words": (TREE + "publications: {rate: 1/s, where: root}\n", 5, "publications.where", "must be all, leaves, or a list of brokers like .*, not root"),
     "where no broker is": (TREE + "publications:\n  rate: 1/s\n  where:\n  - b1\n  - b7\n", 9, "publications.where.1", "no broker b7; brokers are b0, b1, b2"),
