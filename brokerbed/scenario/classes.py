@@ -147,14 +147,6 @@ class Subscriptions(Part):
     qos: Qos = 0
 
     @model_validator(mode="after")
-    def _lifetime_is_known(self) -> Self:
-        is_spread = self.mean_active or self.wide is not None or (self.roam and self.at)
-        arriving = [entry for entry in self.at if entry.population is None]
-        if self.lifetime is None and (is_spread or any(entry.lifetime is None for entry in arriving)):
-            raise problem("is required, as in lifetime: {mean: 60s}", "lifetime")
-        return self
-
-    @model_validator(mode="after")
     def _keys_go_together(self) -> Self:
         is_given = {
             "population": self.population is not None, "static": self.static is not None, "roam": self.roam > 0,
@@ -180,6 +172,14 @@ class Subscriptions(Part):
                 "where needs subscriptions that are spread over these brokers, as in mean_active: 100", "where"
             )
         self._subscriptions_arrive()
+        return self
+
+    @model_validator(mode="after")
+    def _lifetime_is_known(self) -> Self:
+        is_spread = self.mean_active or self.wide is not None or (self.roam and self.at)
+        arriving = [entry for entry in self.at if entry.population is None]
+        if self.lifetime is None and (is_spread or any(entry.lifetime is None for entry in arriving)):
+            raise problem("is required, as in lifetime: {mean: 60s}", "lifetime")
         return self
 
     def _subscriptions_arrive(self) -> None:
