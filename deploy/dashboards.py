@@ -142,8 +142,9 @@ BROKER = Dashboard(
                  [(f"brokerbed_routing_entries{ONE}", "{{scope}}")]),
         ],
         [
-            View("Links", "1 while the link is connected; and how often the broker got another parent.",
+            View("Links", "1 while the link is connected; 1 if it leads to the parent; how often that changed.",
                  [(f"brokerbed_link_connected{ONE}", "{{peer}}"),
+                  (f"brokerbed_link_upward{ONE}", "{{peer}}: parent"),
                   (f"brokerbed_placement_moves_total{ONE}", "moves")]),
             View("Waiting", "Messages in queues of sessions and links, and all that the broker has not finished with.",
                  [(f"brokerbed_session_queue_messages{ONE}", "in queues"),

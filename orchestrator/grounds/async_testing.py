@@ -53,6 +53,7 @@ class AsyncBrokerNetwork:
     cut = _awaited(BrokerNetwork.cut)
     repair = _awaited(BrokerNetwork.repair)
     heal = _awaited(BrokerNetwork.heal)
+    move = _awaited(BrokerNetwork.move)
     disconnect = _awaited(BrokerNetwork.disconnect)
     under_way = _awaited(BrokerNetwork.under_way)
     wait_until_calm = _awaited(BrokerNetwork.wait_until_calm)
@@ -77,6 +78,9 @@ class AsyncBrokerNetwork:
 
     def state(self, broker: str) -> str:
         return self.plain.state(broker)
+
+    def parents(self) -> dict[str, str | None]:
+        return self.plain.parents()
 
     def is_running(self) -> bool:
         return self.plain.is_running()
