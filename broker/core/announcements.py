@@ -168,7 +168,7 @@ class Announcements:
         self._waiting.pop(entry, None)
         announced = self.entries.get(entry) or self._new(entry)
         announced.unacknowledged_id = 0 if is_acknowledged else UNCERTAIN
-        announced.is_asked_for = True
+        announced.is_asked_for = is_acknowledged
         self._hold(entry, announced)
         self._save(entry, announced, is_acknowledged)
 

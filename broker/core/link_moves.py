@@ -237,6 +237,7 @@ class LinkMoves:
             session.log_number = broker.log.number(f"{broker.config.name}>{child}")
             broker.log.add(now_ns, Kind.LINK_ADOPTED, session.log_number, broker.log.number(source.link.peer))
         persist.save_session(broker, session)
+        announced_before = dict.fromkeys(source.link.announced.entries)
         source.link.announced.is_assuming = True  # the old parent knows these entries and adds them by itself
         for each in content["entries"]:
             handle_subscribe.announced_by_parent(broker, session, Change(Entry(*each), True, RESYNC, False), now_ns)
@@ -246,6 +247,9 @@ class LinkMoves:
         broker.overlay.start_refreshing(now_ns)
         self._links_changed(now_ns)
         self.notify(source, now_ns, do="adopted", child=child)
+        if source.link.is_parent:  # it has the retained messages that later subscribers here to the same filters get
+            for entry in [it for it in source.link.announced.entries if it not in announced_before]:
+                broker.overlay.announce_again(source.link, entry, now_ns)
 
     def _switched(self, _: Session, content: dict[str, Any], now_ns: int) -> None:
         broker, child = self._broker, self._child(content)

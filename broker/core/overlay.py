@@ -107,7 +107,7 @@ class Overlay:
         """
         announced = link.announced
         if announced.is_assuming and is_added:
-            announced.assume(entry)
+            announced.assume(entry, not link.is_parent)  # a parent has to be asked for retained messages, later
             return
         if announced.session.connection is None or link.is_silent:
             return
@@ -115,6 +115,10 @@ class Overlay:
         if requests_retained and cause is not None:
             self.retained.ask(entry, announced.session, cause)
         announced.announce(Change(entry, is_added, kind, requests_retained), now_ns)
+
+    def announce_again(self, link: Link, entry: Entry, now_ns: int) -> None:
+        """Announce an entry that the neighbour has or will have, to get what an announcement brings."""
+        self._announce(link, entry, True, RESYNC, now_ns)
 
     def open_link(self, session: Session, peer: str, is_parent: bool) -> Link:
         """The session becomes one end of a link."""

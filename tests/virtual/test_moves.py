@@ -11,6 +11,8 @@ import pytest
 
 from brokerbed.broker.core.link_moves import LinkMoves
 from brokerbed.broker.runtime.metrics import BrokerCollector
+from brokerbed.broker.values import NS_PER_S, Message, Published
+from brokerbed.orchestrator.simulator.clients import Client
 from brokerbed.topics import matches
 from tests.virtual.schedules import FILTERS, TOPICS, Schedule, Trial, draw_moving, problems
 
@@ -117,3 +119,64 @@ def test_two_opposite_moves_over_one_link() -> None:
         moves=((300, 3, 0), (300, 4, 1), (600, 4, 1), (800, 3, 0)), commit_ms=2, delay_ms=20,
     )  # fmt: skip
     assert problems(schedule) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_later_subscribers_get_retained_messages_wherever_links_have_moved(seed: int) -> None:
+    """Retained messages climb to the root, and a broker has those of the filters that it has announced to its parent.
+
+    A child takes its filters along to its next parent, which must have what was retained before.
+    """
+    random = Random(f"retained/{seed}")
+    size = 6
+    schedule = Schedule(
+        parents=(-1, *(random.randrange(child) for child in range(1, size))), routing="peer",
+        subscribers=tuple((random.randrange(size), random.choice(FILTERS), 1) for _ in range(4)), toggles=(),
+        publications=(), faults=(), delay_ms=random.choice((0, 5)),
+    )  # fmt: skip
+    trial = Trial(schedule)
+    sources = [Client(trial.loop, host, f"source/{host.name}") for host in trial.hosts]
+    late: dict[tuple[int, str], list[tuple[str, bytes]]] = {}
+    kept: dict[str, bytes] = {}
+
+    def connect(client: Client) -> None:
+        client.connect()
+
+    def retain(number: int) -> None:
+        topic, broker = random.choice(TOPICS), random.randrange(size)
+        kept[topic] = b"%d" % number
+        publish_retained(sources[broker], topic, kept[topic])
+
+    def subscribe(place: tuple[int, str]) -> None:
+        broker, topic_filter = place
+        got = late[broker, topic_filter] = []
+        client = Client(trial.loop, trial.hosts[broker], f"late/{broker}/{topic_filter}")
+        client.received = lambda topic, payload, *_: got.append((topic, payload))
+        client.connect()
+        client.subscribe(topic_filter, 1)
+
+    begin_ns = 30 * NS_PER_S
+    for source in sources:
+        trial.loop.at(begin_ns - NS_PER_S, connect, source)
+    for number in range(20):
+        trial.loop.at(begin_ns + number * NS_PER_S, retain, number)
+        trial.loop.at(
+            begin_ns + number * NS_PER_S + NS_PER_S // 2,
+            trial._move, (random.randrange(1, size), random.randrange(4)),
+        )  # fmt: skip
+    places = [(broker, topic_filter) for broker in range(size) for topic_filter in FILTERS]
+    random.shuffle(places)
+    for number, place in enumerate(places):  # one after the other: each changes what its broker has
+        trial.loop.at(begin_ns + (30 + number) * NS_PER_S, subscribe, place)
+    assert all("entries" in problem for problem in trial.run())  # of the late ones, which the schedule does not know
+    assert trial.moves_begun >= 5
+    for (_, topic_filter), got in late.items():
+        assert sorted(got) == sorted((topic, kept[topic]) for topic in kept if matches(topic_filter, topic))
+    assert len(late) == len(places)
+
+
+def publish_retained(client: Client, topic: str, payload: bytes) -> None:
+    packet_id = client._take_id()
+    message = Message(topic, payload, 1, True, None)
+    client._unacknowledged[packet_id] = publication = Published(message, 1, True, packet_id, False)
+    client._send(publication)
