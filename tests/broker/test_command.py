@@ -114,7 +114,7 @@ def test_password_file_and_access_file(tmp_path: Path) -> None:
         ("address = 1883", "address must be"),
         ("testbed = 1", "testbed must be true or false"),
         ('[parent]\nname = "a/b"', "a broker's name"),
-        ("[placement]\nperiod_s = 60", "placement: links move under peer routing, not under identity"),
+        ("[placement]\nperiod_s = 60", "placement: links move under peer and peer-advertisement routing, not under identity"),
         ("= 3", "not valid TOML"),
     ],
 )  # fmt: skip

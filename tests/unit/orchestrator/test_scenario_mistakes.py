@@ -160,7 +160,7 @@ MISTAKES = {
     "an unknown key of placement": (MOVING + "placement: {periode: 1s}\n", 6, "placement.periode", "did you mean period?"),
     "placement under routing with a root": (
         TREE + "placement: {period: 1s}\n", 5, "placement",
-        "placement needs routing under which links can move: peer, not identity",
+        "placement needs routing under which links can move: peer or peer-advertisement, not identity",
     ),
     "placement of brokers that forget": (
         MOVING + "placement: {period: 1s}\ndurability: memory\nfaults: [{at: 5s, crash: b1, for: 1s}]\n", 6, "placement",
