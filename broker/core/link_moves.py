@@ -198,11 +198,8 @@ class LinkMoves:
         for entry in (*old.advertised, *old.entries):
             self._hear(successor, entry, now_ns)
         self._forget_entries(session, old, now_ns)
-        connection = session.connection
-        if connection is not None:
-            deliver.disconnected(broker, session, now_ns)
-            broker.send(connection, mqtt5.DisconnectPacket())
-            broker.end(connection)
+        if session.connection is not None:
+            broker.send(session.connection, mqtt5.DisconnectPacket())
         old.successor = None
         overlay.parent = successor
         broker.counters.moves += 1
@@ -235,7 +232,7 @@ class LinkMoves:
         broker, child = self._broker, content["child"]
         assert source.link is not None
         if (stale := broker.links.get(LINK_ID + child)) is not None:
-            handle_connect.end_session(broker, stale, now_ns)
+            self._end(stale, now_ns)
         session = Session(LINK_ID + child, None, broker.config.service_link is not None)
         session.expiry_s, session.is_ordered, session.user = SESSION_S, True, content["user"]
         link = broker.overlay.open_link(session, child, is_parent=False)
@@ -375,6 +372,14 @@ class LinkMoves:
         session.inflight.clear()
         assert session.link is not None
         session.link.staged.clear()
+        self._end(session, now_ns)
+
+    def _end(self, session: Session, now_ns: int) -> None:
+        """End the session of a link, whose connection may not have ended yet."""
+        broker, connection = self._broker, session.connection
+        if connection is not None:
+            deliver.disconnected(broker, session, now_ns)
+            broker.end(connection)
         handle_connect.end_session(broker, session, now_ns)
 
 

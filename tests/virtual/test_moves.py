@@ -9,6 +9,9 @@ from random import Random
 
 import pytest
 
+from brokerbed.broker.core import handle_connect
+from brokerbed.broker.core.broker import Broker
+from brokerbed.broker.core.connection import Connection
 from brokerbed.broker.core.link_moves import LinkMoves
 from brokerbed.broker.routing.registry import ALGORITHMS
 from brokerbed.broker.runtime.metrics import BrokerCollector
@@ -203,6 +206,37 @@ def test_a_child_that_has_not_answered_owes_the_answer_to_its_next_parent() -> N
         publications=((8840, 1, "b/1", 2),), commit_ms=500, advertisements=((2830, 1, "+/1"),), moves=((3245, 2, 1),),
     )  # fmt: skip
     assert problems(schedule) == []
+
+
+def test_a_broker_does_not_remember_a_child_that_has_left_before_its_connection_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found by moves of real brokers under load: b1 hears that b2 has arrived at b0, then that the old connection has
+    ended, and is killed. Then it had a child again that was moving for ever."""
+    schedule = Schedule(
+        parents=(-1, 0, 1), routing="peer", subscribers=((2, "#", 1),), toggles=(), publications=((2, 0, "a/1", 1),),
+        faults=((5000, "crash", 1, 100),), moves=((1000, 2, 0),), commit_ms=1, delay_ms=1,
+    )  # fmt: skip
+    trial = Trial(schedule)
+    original = handle_connect.connection_ended
+
+    def ended_later(broker: Broker, connection: Connection, now_ns: int) -> None:
+        is_old = broker is trial.hosts[1].broker and connection.session is broker.links.get("$link/b2")
+        if is_old and not late:
+            late.append(now_ns)
+            trial.loop.at(now_ns + 2 * NS_PER_S, end, connection)
+        else:
+            original(broker, connection, now_ns)
+
+    def end(connection: Connection) -> None:
+        original(trial.hosts[1].broker, connection, trial.loop.now_ns)
+        trial.hosts[1].flush()
+
+    late: list[int] = []
+    monkeypatch.setattr(handle_connect, "connection_ended", ended_later)
+    assert trial.run() == []
+    assert late
+    assert trial.links[2].parent.name == "b0"
 
 
 def publish_retained(client: Client, topic: str, payload: bytes) -> None:
