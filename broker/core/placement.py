@@ -29,7 +29,6 @@ from brokerbed.broker.values import NS_PER_S
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
 
-Source = tuple[Session | None, Receivers]  # the neighbour from which messages came, or None, and who got them
 ANSWER_NS = 10 * NS_PER_S  # for neighbours to answer a request for a report or for their locks
 STEP_NS = 60 * NS_PER_S  # for a child to arrive at its next parent, a restart of one of the brokers included
 LOCK_NS = 300 * NS_PER_S  # after which a lock ends by itself: longer than the steps of most plans
@@ -85,7 +84,8 @@ class Placement:
     def __init__(self, broker: "Broker", config: PlacementConfig) -> None:
         self._broker = broker
         self._config = config
-        self._demand: Demand[Source] = Demand(self._members_of)
+        self._demand: Demand[Session | None, Receivers] = Demand(self._members_of)
+        self.count = self._demand.count  # source: the neighbour from which messages come, or None for clients
         self._report: Report | None = None  # of the last whole period; None: the neighbours have changed since
         self._attempts = 0
         self._searching: Search | None = None
@@ -101,13 +101,7 @@ class Placement:
 
     # -- measuring ------------------------------------------------------------------------------------------------
 
-    def count(self, source: Session | None, receivers: Receivers, origin: str, topic: str, messages: int) -> None:
-        """Messages have come from a client or a neighbour and are passed on to these receivers."""
-        neighbour = source if source is not None and source.link is not None else None
-        self._demand.count((neighbour, receivers), origin, topic, messages)
-
-    def _members_of(self, key: Source) -> Members:
-        source, receivers = key
+    def _members_of(self, source: Session | None, receivers: Receivers) -> Members:
         own = self._broker.config.name
         sessions = [*receivers.plain, *(target.session for target in receivers.special)]
         members = {own if it.link is None else it.link.peer for it in sessions}
