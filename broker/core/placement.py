@@ -172,7 +172,7 @@ class Placement:
         self._searching = None
         if searching.gain > LEAST_GAIN and searching.gain >= self._config.gain - LEAST_GAIN:
             self._request_locks(searching.view, searching.best, now_ns)
-        elif len(searching.view.known) == 1 and len(searching.view.names) > 1:
+        elif len(searching.view.known) == 1 and len(searching.view.names) > 1 and self._report and self._report.flows:
             self._asked = searching.view.names[1 + self._config.draw.randrange(len(searching.view.names) - 1)]
             self._send([self._asked], now_ns, do="report", by=self._broker.config.name)
 
@@ -181,7 +181,7 @@ class Placement:
         if own is None or neighbour.name != self._asked or self._is_engaged:
             return
         self._asked = None
-        if neighbour.name in own.neighbours and own.name in neighbour.neighbours:
+        if neighbour.flows and neighbour.name in own.neighbours and own.name in neighbour.neighbours:
             view = joint_view(own, neighbour)
             if view.demands:
                 self._search(view, now_ns)

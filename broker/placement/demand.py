@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 COUNTS_MAX = 20_000  # counts that are kept before they are summed up by class; each takes some 300 bytes
+COUNTS_REPORTED_MAX = 1000  # counts of flows that a neighbour is told; each takes some 100 bytes of its report
 CLASSES_MAX = 1000  # traffic classes; the rarest ones beyond that become one class of all brokers
 
 Source = TypeVar("Source", bound=Hashable)
@@ -47,10 +48,14 @@ class Demand(Generic[Source, Receivers]):
         self.since_ns = now_ns
 
     def by_flow(self) -> dict[Flow, tuple[Members, int]]:
-        """The traffic class and the messages of the flows with most messages, since the last restart."""
+        """The traffic class and the messages of all flows, since the last restart; none if there are too many flows.
+
+        With some of them only, two brokers would not know what another tree costs.
+        """
         flows: dict[Flow, tuple[Members, int]] = {}
-        counts = sorted(self._counts.items(), key=lambda item: (-item[1], item[0][2:]))
-        for (source, receivers, *of), count in counts[:CLASSES_MAX]:
+        if self._classes or len(self._counts) > COUNTS_REPORTED_MAX:
+            return flows
+        for (source, receivers, *of), count in self._counts.items():
             flow = Flow(*of)
             members, before = flows.get(flow, (frozenset(), 0))
             flows[flow] = members | self._members_of(source, receivers), before + count

@@ -60,6 +60,24 @@ def test_rare_classes_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted.by_class(everybody) == {frozenset("ab"): 30, frozenset("bc"): 20, frozenset("ad"): 3, everybody: 3}
 
 
+def test_a_neighbour_is_told_all_flows_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the largest flows only, the two would take a tree for cheaper that costs more."""
+    monkeypatch.setattr(demand, "COUNTS_REPORTED_MAX", 2)
+    monkeypatch.setattr(demand, "COUNTS_MAX", 3)
+    counted = Demand[None, tuple[str, ...]](lambda _, receivers: frozenset(receivers))
+    known = []
+    for topic in "abcd":
+        counted.count(None, ("x", "y"), "b1", topic, 5)
+        counted.count(None, ("x", "y"), "b1", topic, 2)
+        known.append(sorted(counted.by_flow()))
+    assert known == [[("b1", "a")], [("b1", "a"), ("b1", "b")], [], []]
+    assert counted.by_flow() == {}
+    assert counted.by_class(frozenset("xy")) == {frozenset("xy"): 28}
+    counted.restart(1)
+    counted.count(None, ("x", "y"), "b1", "a", 5)
+    assert counted.by_flow() == {Flow("b1", "a"): (frozenset("xy"), 5)}
+
+
 def test_two_neighbours_together_see_what_the_whole_tree_saves() -> None:
     """Another tree of the two and their neighbours saves as much in their view as by definition in the whole network."""
     draw = Random(5)
