@@ -75,6 +75,13 @@ def _ours(ports: Ports, folder: Path, durability: str = "process") -> list[str]:
     return [*command, "--name", f"port{ports.mqtt}"]
 
 
+def _ours_placing(ports: Ports, folder: Path, placement: str) -> list[str]:
+    """Under a routing algorithm under which links can move."""
+    configuration = folder / "broker.toml"
+    configuration.write_text(placement)
+    return [*_ours(ports, folder), "--routing", "peer", "--config", str(configuration)]
+
+
 def _ours_missing() -> str | None:
     command = Path(sys.prefix) / "bin" / "brokerbed"
     if not command.exists():
@@ -161,6 +168,10 @@ OURS = Broker("brokerbed", _ours, _ours_missing, has_metrics=True)
 OURS_PROCESS, OURS_DISK, OURS_MEMORY = (
     Broker(durability, partial(_ours, durability=durability), _ours_missing)
     for durability in ("process", "disk", "memory")
+)
+STILL, PLACING = (
+    Broker(name, partial(_ours_placing, placement=placement), _ours_missing)
+    for name, placement in (("still", ""), ("placement", "[placement]\nperiod_s = 60\ngain = 0.99\n"))
 )
 MOSQUITTO = Broker("mosquitto", _mosquitto, partial(_not_found, "mosquitto"))
 MOSQUITTO_SAVING = Broker("mosquitto+db", _mosquitto_saving, partial(_not_found, "mosquitto"))

@@ -1,6 +1,6 @@
 """How fast messages cross a tree of brokers, compared with bridged Mosquitto brokers, and for paths of several lengths.
 
-`python -m bench.tree_speed [--runs 5] [--seconds 2] [--only NAME]...`, where NAME is one of the two parts:
+`python -m bench.tree_speed [--runs 5] [--seconds 2] [--only NAME]...`, where NAME is one of the parts:
 
 - `leaf-to-leaf`: a publisher at one leaf, the root, and a subscriber at another leaf. brokerbed has its message log on
   and identity routing; every Mosquitto leaf has a bridge to its root, for all topics in both directions. Every run
@@ -9,6 +9,8 @@
 - `depths`: chains of 1 to 8 brokers of brokerbed, one run each, from the deepest leaf to the root (climbing) and back
   (descending). A hop is a broker that a message passes: the time per hop is that of a single message, from before it
   is sent until it is received, divided by the depth.
+- `placement`: a tree of seven brokers with peer routing, from leaf to leaf over the root, with adaptive placement and
+  without; no change would save enough, so no link moves. The two take turns.
 
 All messages have QoS 0 and 64-byte payloads. In all rows but those that say otherwise they have one topic, which a
 broker may use to forward several messages as one piece (brokerbed does). Clients on both sides speak the version that
@@ -21,16 +23,27 @@ those of the machine, not of one broker.
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from bench.broker_speed import RUNS_MAX, SECONDS_MAX, Results, collect, header, medians, row
-from bench.brokers import MOSQUITTO, OURS, Broker, BrokerError, Running, only_present, running, stop_on_sigterm
+from bench.brokers import (
+    MOSQUITTO,
+    OURS,
+    PLACING,
+    STILL,
+    Broker,
+    BrokerError,
+    Running,
+    only_present,
+    running,
+    stop_on_sigterm,
+)
 from bench.clients import LoadError
 from bench.load import Result, measure
 from bench.workloads import PAYLOAD, WINDOW_MESSAGES
 
-LEAF_TO_LEAF, DEPTHS = "leaf-to-leaf", "depths"
+LEAF_TO_LEAF, DEPTHS, PLACEMENT = "leaf-to-leaf", "depths", "placement"
 TITLES = {
     "one-to-one-v5": "MQTT 5",
     "one-to-one": "MQTT 3.1.1",
@@ -38,7 +51,9 @@ TITLES = {
     "mixed": "MQTT 3.1.1, next message, next topic",
 }
 PAIRS = {"ours/Mosquitto": (OURS.name, MOSQUITTO.name)}
+PLACING_PAIRS = {"with/without": (PLACING.name, STILL.name)}
 ROOT_AND_TWO_LEAVES = (None, 0, 0)
+SEVEN = (None, 0, 0, 1, 1, 2, 2)
 DEPTH_MAX = 8
 THROUGHPUT, THROUGHPUT_S = "one-to-one-v5", 0.5  # on a chain; short, because there are 16 such runs
 ROUND_TRIP, ROUND_TRIP_S = "round-trip-v5", 1.0  # about 1000 samples for the longest chain
@@ -66,13 +81,18 @@ def leaf_to_leaf(workload: str, broker: Broker, seconds: float) -> Result:
         return measure_path(workload, tree, 1, 2, seconds)
 
 
-def report_leaf_to_leaf(results: Results, names: list[str]) -> None:
-    header("leaf to root to leaf", names, PAIRS)
+def over_seven(workload: str, broker: Broker, seconds: float) -> Result:
+    with running_tree(broker, SEVEN) as tree:
+        return measure_path(workload, tree, 3, 6, seconds)
+
+
+def report_path(title: str, results: Results, names: list[str], pairs: Mapping[str, tuple[str, str]]) -> None:
+    header(title, names, pairs)
     for workload, title in TITLES.items():
-        row(f"{title}, 1/s", medians(results, workload, names, "deliveries_per_s"), PAIRS)
-    print("\nCPU time of the three brokers per delivery, us")
+        row(f"{title}, 1/s", medians(results, workload, names, "deliveries_per_s"), pairs)
+    print("\nCPU time of all these brokers per delivery, us")
     for workload, title in TITLES.items():
-        row(title, medians(results, workload, names, "cpu_us_per_delivery"), PAIRS)
+        row(title, medians(results, workload, names, "cpu_us_per_delivery"), pairs)
 
 
 def report_depths() -> None:
@@ -104,7 +124,7 @@ def main() -> None:
         "--runs", type=int, default=5, help="runs from leaf to leaf, of every workload with every broker"
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="how long a run from leaf to leaf measures")
-    parts = (LEAF_TO_LEAF, DEPTHS)
+    parts = (LEAF_TO_LEAF, DEPTHS, PLACEMENT)
     parser.add_argument("--only", action="append", default=[], choices=parts, help="only this part")
     options = parser.parse_args()
     if not (1 <= options.runs <= RUNS_MAX and 0 < options.seconds <= SECONDS_MAX):
@@ -116,7 +136,10 @@ def main() -> None:
     if brokers and LEAF_TO_LEAF in (options.only or parts):
         print(f"median of {options.runs} runs of {options.seconds:g} s", flush=True)
         results = collect(list(TITLES), brokers, options.runs, options.seconds, leaf_to_leaf)
-        report_leaf_to_leaf(results, [broker.name for broker in brokers])
+        report_path("leaf to root to leaf", results, [broker.name for broker in brokers], PAIRS)
+    if OURS in brokers and PLACEMENT in (options.only or parts):
+        results = collect(list(TITLES), [STILL, PLACING], options.runs, options.seconds, over_seven)
+        report_path("seven brokers, leaf to leaf", results, [STILL.name, PLACING.name], PLACING_PAIRS)
     if OURS in brokers and DEPTHS in (options.only or parts):
         report_depths()
 

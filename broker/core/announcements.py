@@ -100,6 +100,11 @@ class Announcements:
         """How many changes the neighbour has not acknowledged."""
         return len(self._unacknowledged) + len(self._waiting)
 
+    @property
+    def _is_silent(self) -> bool:
+        """The link is about to end, and another neighbour has its entries: they do not change any more."""
+        return self.session.link is not None and self.session.link.is_silent
+
     def announce(self, change: Change, now_ns: int) -> None:
         """Send a change now or as soon as there is room. Called only while the link is up."""
         announced = self.entries.get(change.entry)
@@ -121,7 +126,7 @@ class Announcements:
         announced = self.entries.get(change.entry)
         if announced is not None:
             self._acknowledged(change, announced, packet_id, now_ns)
-        while self._waiting and len(self._unacknowledged) < UNACKNOWLEDGED_MAX:
+        while self._waiting and not self._is_silent and len(self._unacknowledged) < UNACKNOWLEDGED_MAX:
             entry, change = self._waiting.popitem(last=False)
             if change.is_added or entry in self.entries:
                 self._send(change, self.entries.get(entry), now_ns)
@@ -139,7 +144,7 @@ class Announcements:
         self.forget(entry)
         if self._broker.advertising is not None and entry.is_advertisement:
             self._broker.advertising.withdrawn(self.session, entry, now_ns)
-        if announced.following is not None:
+        if announced.following is not None and not self._is_silent:
             self.announce(announced.following, now_ns)
 
     def lost(self) -> None:
@@ -168,7 +173,7 @@ class Announcements:
         self._waiting.pop(entry, None)
         announced = self.entries.get(entry) or self._new(entry)
         announced.unacknowledged_id = 0 if is_acknowledged else UNCERTAIN
-        announced.is_asked_for = True
+        announced.is_asked_for = is_acknowledged
         self._hold(entry, announced)
         self._save(entry, announced, is_acknowledged)
 

@@ -54,7 +54,7 @@ def publications(
     broker.log_run(now_ns, RECEIVED, session.log_number, run, run.qos, 0, count)
     broker.write(connection, _answers(connection, run, route.is_empty and broker.advertising is None))
     if broker.placement is not None:
-        broker.placement.count(session, route.receivers, run.origin, topic, count)
+        broker.placement.count(None, route.receivers, run.origin, topic, count)
     for receiver in subscriptions.targets(topic) if route.targets is None else route.targets:
         target = receiver.for_publisher(session) if receiver.no_local else receiver
         if target is not None:

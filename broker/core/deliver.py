@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import mqtt5
 
 from brokerbed.broker.core import lifetime, persist
-from brokerbed.broker.core.link import NOTIFICATION, RESYNC, RETAINED, UNADVERTISED, Link
+from brokerbed.broker.core.link import EVERYBODY, NOTIFICATION, RESYNC, RETAINED, UNADVERTISED, Link
 from brokerbed.broker.core.publish_packet import encoded
 from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.errors import ProtocolError
@@ -43,7 +43,7 @@ def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int)
         if delivery.is_notice:
             _deliver_notice(broker, session, link, delivery, now_ns)
             return
-        if link.skips and _is_from(delivery.message.publisher, link.skips):
+        if link.skips and (link.skips == EVERYBODY or _is_from(delivery.message.publisher, link.skips)):
             return
         if link.successor is not None:
             session, link = link.successor, link.successor.link

@@ -354,7 +354,7 @@ def publish(broker: "Broker", message: Message, now_ns: int, answers: Entry | No
     message.is_additional = receivers.is_additional
     if broker.placement is not None:
         source = message.publisher
-        neighbour = source if isinstance(source, Session) else None
+        neighbour = source if isinstance(source, Session) and source.link is not None else None
         broker.placement.count(neighbour, receivers, message.origin, topic, 1)
     qos, targets, advertising = message.qos, subscriptions.targets(topic), broker.advertising
     if advertising is not None:

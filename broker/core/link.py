@@ -37,6 +37,7 @@ KINDS = (NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE, ADVERTISE, UNADVERTISE, UNADVERTI
 ADDRESS_CHARS_MAX = 262  # a host name has at most 255 characters, and a port 5 digits
 DIGITS = 16  # decimal digits of a message's number in its identity
 PACKET_IDS = 65_535  # packet ids are 1 ... 65 535, section 2.2.1
+EVERYBODY = "*"  # no name of a broker; see Link.skips
 RECENT_MAX = 2000  # message identities remembered per foreign peer: twice the window of a link
 _TAG_START = b"\x26" + len(MESSAGE).to_bytes(2, "big") + MESSAGE.encode()  # identifier and name of the user property
 
@@ -78,7 +79,8 @@ class Link:
         self.has_moved = False  # it is a link to a parent that took the place of another one
         self.moves_to = ""  # of a child: its next parent, from the beginning of the move to its end
         self.came_from = ""  # of a child that has not connected here yet: its parent so far
-        self.skips = ""  # a neighbour that still sends to the child itself, so that nothing from there is passed on
+        self.skips = ""  # a neighbour that still sends to the child itself, so that nothing from there is passed on;
+        # or EVERYBODY: the child has another parent now
         self.hands_over = ""  # the child that the neighbour is about to move to this broker
 
     def table(self, entry: Entry) -> dict[Entry, int]:

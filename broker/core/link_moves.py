@@ -9,10 +9,13 @@ sent over its link before it, and before everything that is sent after it:
   on the child keeps what is for its parent in the queue of the next link.
 - `left`, from the child: nothing more comes from it. Its entries do not change until it is at its next parent, and its
   old parent announces nothing to it any more.
-- `adopt`, to the next parent, with these entries. From now on that parent keeps what the child wants in a queue, except
-  what comes from the old parent.
-- `adopted`, from the next parent. What came from there before, the old parent has passed on to the child; it leaves the
-  rest to the next parent. From now on what others send to the child takes the way over the next parent, too.
+- `adopt`, to the next parent, with these entries, and with the entries of the old parent that the child's
+  advertisements call for there. From now on that parent keeps what the child wants in a queue, except what comes from
+  the old parent.
+- `adopted`, from the next parent, with the entries of the child that it has announced hereby, and the answers to
+  advertisements that it withdraws until the child has given its own. What came from there before, the old parent has
+  passed on to the child; it leaves the rest to the next parent. From now on what others send to the child takes the
+  way over the next parent, too.
 - `switched`, to the next parent. What comes from the old parent after it is for the child as well.
 - `go`, to the child: nothing more comes over the old link. The child connects to its next parent.
 - `arrived`, from the next parent. The old parent forgets the child.
@@ -23,14 +26,15 @@ broker takes part in one move at a time, and so the links between the three do n
 """
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import mqtt5
 
-from brokerbed.broker.core import deliver, handle_connect, handle_subscribe, persist
+from brokerbed.broker.core import advertisements, deliver, handle_connect, handle_subscribe, persist
 from brokerbed.broker.core.announcements import Change
 from brokerbed.broker.core.introduction import SESSION_S
-from brokerbed.broker.core.link import LINK_ID, MOVE_TOPIC, RESYNC, Link
+from brokerbed.broker.core.link import EVERYBODY, LINK_ID, MOVE_TOPIC, RESYNC, Link
 from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.values import Entry, Message
 from brokerbed.log.record import Kind
@@ -115,9 +119,12 @@ class LinkMoves:
         link.is_silent = True
         persist.save_session(self._broker, session)
         announced = [[*entry, it.unacknowledged_id == 0] for entry, it in link.announced.entries.items()]
+        advertised = [entry for entry in link.advertised if entry.is_advertisement]
+        called_for = self._assumed(target, target, advertised, now_ns)
         self.notify(
             target, now_ns, do="adopt", child=link.peer, user=session.user, address=link.address,
-            entries=list(link.entries), announced=announced,
+            entries=[*advertised, *link.entries, *(entry for entry in link.advertised if entry.is_answer)],
+            announced=announced, called_for=called_for,
         )  # fmt: skip
 
     def _adopted(self, source: Session, content: dict[str, Any], now_ns: int) -> None:
@@ -127,10 +134,14 @@ class LinkMoves:
         if link is None or not link.is_silent:
             return
         session = link.announced.session
-        for entry in list(link.entries):
-            if entry not in source.link.entries:
-                handle_subscribe.announced_by_parent(self._broker, source, Change(entry, True, RESYNC, False), now_ns)
-            handle_subscribe.remove_entry(self._broker, session, entry, True, now_ns)
+        for each in content["assumed"]:
+            if (entry := Entry(*each)) not in source.link.table(entry):
+                self._hear(source, entry, now_ns)
+        for each in content["unanswered"]:
+            advertisements.remove(self._broker, source, Entry(*each), True, now_ns)
+        link.skips = EVERYBODY
+        persist.save_session(self._broker, session)
+        self._forget_entries(session, link, now_ns)
         self._links_changed(now_ns)
         self.notify(source, now_ns, do="switched", child=link.peer)
         self.notify(session, now_ns, do="go")
@@ -182,16 +193,13 @@ class LinkMoves:
         link = successor.link
         link.is_successor = False
         overlay.strategy.joined(link)
-        for entry in list(old.entries):
-            handle_subscribe.announced_by_parent(broker, successor, Change(entry, True, RESYNC, False), now_ns)
-            handle_subscribe.remove_entry(broker, session, entry, True, now_ns)
         for entry, announced in old.announced.entries.items():
             link.announced.assume(entry, announced.unacknowledged_id == 0)
-        connection = session.connection
-        if connection is not None:
-            deliver.disconnected(broker, session, now_ns)
-            broker.send(connection, mqtt5.DisconnectPacket())
-            broker.end(connection)
+        for entry in (*old.advertised, *old.entries):
+            self._hear(successor, entry, now_ns)
+        self._forget_entries(session, old, now_ns)
+        if session.connection is not None:
+            broker.send(session.connection, mqtt5.DisconnectPacket())
         old.successor = None
         overlay.parent = successor
         broker.counters.moves += 1
@@ -224,7 +232,7 @@ class LinkMoves:
         broker, child = self._broker, content["child"]
         assert source.link is not None
         if (stale := broker.links.get(LINK_ID + child)) is not None:
-            handle_connect.end_session(broker, stale, now_ns)
+            self._end(stale, now_ns)
         session = Session(LINK_ID + child, None, broker.config.service_link is not None)
         session.expiry_s, session.is_ordered, session.user = SESSION_S, True, content["user"]
         link = broker.overlay.open_link(session, child, is_parent=False)
@@ -237,15 +245,18 @@ class LinkMoves:
             session.log_number = broker.log.number(f"{broker.config.name}>{child}")
             broker.log.add(now_ns, Kind.LINK_ADOPTED, session.log_number, broker.log.number(source.link.peer))
         persist.save_session(broker, session)
-        source.link.announced.is_assuming = True  # the old parent knows these entries and adds them by itself
-        for each in content["entries"]:
-            handle_subscribe.announced_by_parent(broker, session, Change(Entry(*each), True, RESYNC, False), now_ns)
-        source.link.announced.is_assuming = False
         for topic_filter, identity, is_acknowledged in content["announced"]:
             link.announced.assume(Entry(topic_filter, identity), is_acknowledged)
+        entries = [Entry(*each) for each in content["entries"]]
+        assumed = self._assumed(source, session, entries, now_ns)  # the old parent adds these by itself
+        for each in content["called_for"]:
+            self._hear(source, Entry(*each), now_ns)
         broker.overlay.start_refreshing(now_ns)
         self._links_changed(now_ns)
-        self.notify(source, now_ns, do="adopted", child=child)
+        unanswered = self._unanswered(source.link)
+        self.notify(source, now_ns, do="adopted", child=child, assumed=assumed, unanswered=unanswered)
+        if source.link.is_parent:
+            broker.overlay.retained.adopted([entry for entry in entries if entry.is_interest], assumed, now_ns)
 
     def _switched(self, _: Session, content: dict[str, Any], now_ns: int) -> None:
         broker, child = self._broker, self._child(content)
@@ -269,6 +280,37 @@ class LinkMoves:
                 self.notify(source, now_ns, do="arrived", child=link.peer)
 
     # -- all of them ----------------------------------------------------------------------------------------------
+
+    def _hear(self, session: Session, entry: Entry, now_ns: int) -> None:
+        """A neighbour has an entry without having announced it."""
+        handle_subscribe.announced_by_parent(self._broker, session, Change(entry, True, RESYNC, False), now_ns)
+
+    def _assumed(self, to: Session, source: Session, entries: Iterable[Entry], now_ns: int) -> list[Entry]:
+        """Hear entries of a neighbour; returns what a notice has to tell another one therefore."""
+        assert to.link is not None
+        announced = to.link.announced
+        before = [entry for entry in announced.entries if announced.is_in_force(entry)]
+        announced.is_assuming = True
+        for entry in entries:
+            self._hear(source, entry, now_ns)
+        announced.is_assuming = False
+        known = dict.fromkeys(before)
+        return [entry for entry in announced.entries if entry not in known and announced.is_in_force(entry)]
+
+    def _unanswered(self, link: Link) -> list[Entry]:
+        """Forget the answers that are not complete any more, because the adopted child owes its own."""
+        wanted = dict.fromkeys(self._broker.overlay.strategy.wanted(link))
+        found = [entry for entry in link.announced.unwanted(wanted) if entry.is_answer]
+        for entry in found:
+            link.announced.forget(entry)
+        return found
+
+    def _forget_entries(self, session: Session, link: Link, now_ns: int) -> None:
+        """The entries of a neighbour have become those of another one. Answers last until the link is forgotten."""
+        for entry in list(link.entries):
+            handle_subscribe.remove_entry(self._broker, session, entry, True, now_ns)
+        for entry in [entry for entry in link.advertised if entry.is_advertisement]:
+            advertisements.remove(self._broker, session, entry, True, now_ns)
 
     def entered(self, message: Message, now_ns: int) -> None:
         """A notice has arrived. The emulated service at the input serves it in no time, but in its turn."""
@@ -330,6 +372,14 @@ class LinkMoves:
         session.inflight.clear()
         assert session.link is not None
         session.link.staged.clear()
+        self._end(session, now_ns)
+
+    def _end(self, session: Session, now_ns: int) -> None:
+        """End the session of a link, whose connection may not have ended yet."""
+        broker, connection = self._broker, session.connection
+        if connection is not None:
+            deliver.disconnected(broker, session, now_ns)
+            broker.end(connection)
         handle_connect.end_session(broker, session, now_ns)
 
 

@@ -32,18 +32,20 @@ def forward(broker: "Broker", connection: "Connection", data: bytes, at: int, ra
         or broker.config.is_testbed
         or connection.form == TAGGED
         or broker.advertising is not None
-        or broker.placement is not None  # it counts by topic
     ):
         return at
     receivers = route.receivers
     outputs = _outputs(receivers, session, connection.form)
     if outputs is None:
         return at
-    topics, payload_size, end = _notifications_to(receivers, broker, connection.form, data, at)
+    topics, names, payload_size, end = _notifications_to(receivers, broker, connection.form, data, at)
     count = len(topics)
     if count < 2:
         return at
     piece, first = data[at:end], broker.sequence + 1
+    if broker.placement is not None:
+        for name in names:
+            broker.placement.count(None, receivers, broker.origin, name, 1)
     for output in outputs:
         broker.write(output, piece)
     broker.sequence += count
@@ -79,13 +81,14 @@ def _outputs(receivers: "Receivers", sender: "Session", form: int) -> "list[Conn
 
 def _notifications_to(
     receivers: "Receivers", broker: "Broker", form: int, data: bytes, at: int
-) -> tuple[list[int], int, int]:
-    """The topics, as numbers in the log, of the notifications to these receivers; the size of each payload; their end.
+) -> tuple[list[int], list[str], int, int]:
+    """The topics of the notifications to these receivers, as numbers in the log and as names; the size of each payload;
+    and their end.
 
     A payload of another size, and whatever is unusual about a packet, ends the piece before it.
     """
     log, names, routes, properties = broker.log, broker.topics, broker.routes, int(form == V5)
-    topics, payload_size = list[int](), -1
+    topics, topic_names, payload_size = list[int](), list[str](), -1
     end, length, size_max = at, len(data), broker.config.packet_bytes_max
     while end + 4 < length and data[end] == PUBLISH:
         body = end + 2
@@ -106,5 +109,6 @@ def _notifications_to(
         if route.log_topic < 0 and log is not None:
             route.log_topic = log.number(name)
         topics.append(route.log_topic)
+        topic_names.append(name)
         payload_size, end = size, stop
-    return topics, payload_size, end
+    return topics, topic_names, payload_size, end

@@ -67,7 +67,8 @@ def notify(broker: "Broker", connection: "Connection", run: Run, now_ns: int) ->
     route = broker.routes.get(topic) or broker.subscriptions.route(topic)
     receivers = route.receivers
     if broker.placement is not None:
-        broker.placement.count(session, receivers, run.origin, topic, run.count)
+        neighbour = None if session.link is None else session
+        broker.placement.count(neighbour, receivers, run.origin, topic, run.count)
     skipped = _pass_on(broker, session, receivers, run, now_ns)
     log = broker.log
     if log is not None:

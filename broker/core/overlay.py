@@ -52,7 +52,7 @@ class Overlay:
         self.strategy = algorithm.make(**self._parameters)
         self.advertising = Advertisements(broker) if algorithm.advertises else None
         # Interest that is not announced to the parent does not bring retained messages, so they are asked for.
-        self._requests_retained = algorithm.advertising is Advertising.EVERYWHERE
+        self.requests_retained = algorithm.advertising is Advertising.EVERYWHERE
         self.parent: Session | None = None
         self.last_subscription_number = 0  # part of the identities of local subscriptions
         self.retained = RetainedRequests(broker)
@@ -86,7 +86,7 @@ class Overlay:
         announcements = self.strategy.heard(source, entry, is_added)
         if announcements:
             self._announce_all(announcements, is_resync, now_ns, cause)
-        if self._requests_retained and cause is not None:
+        if self.requests_retained and cause is not None:
             self.retained.request(entry, cause, now_ns)
 
     def _announce_all(
@@ -107,7 +107,9 @@ class Overlay:
         """
         announced = link.announced
         if announced.is_assuming and is_added:
-            announced.assume(entry)
+            if not announced.is_in_force(entry):
+                asks_later = link.is_parent and entry.is_interest  # for the parent's retained messages
+                announced.assume(entry, is_acknowledged=not asks_later)
             return
         if announced.session.connection is None or link.is_silent:
             return
@@ -115,6 +117,10 @@ class Overlay:
         if requests_retained and cause is not None:
             self.retained.ask(entry, announced.session, cause)
         announced.announce(Change(entry, is_added, kind, requests_retained), now_ns)
+
+    def announce_again(self, link: Link, entry: Entry, now_ns: int) -> None:
+        """Announce an entry that the neighbour has or will have, to get what an announcement brings."""
+        self._announce(link, entry, True, RESYNC, now_ns)
 
     def open_link(self, session: Session, peer: str, is_parent: bool) -> Link:
         """The session becomes one end of a link."""

@@ -7,10 +7,11 @@ saving is enough, it locks all of these brokers, has one child after the other m
 them.
 
 A broker is locked by one other broker at a time, and whoever does not get all its locks at once gives them back and
-tries again later, so nobody waits for a lock that another one waits with. A lock also ends after a while, in case the
-broker that holds it has been killed. Locks keep the cost as computed; that the brokers always form a tree does not
-depend on them, because link_moves.py takes care of it. What is sent here is of no use later, so nothing of it is stored
-but the notices under way, and answers that come too late are recognised by the number of the attempt.
+tries again later, so nobody waits for a lock that another one waits with. If the broker that holds a lock is killed,
+the lock ends when that broker has started again, or after a while. Locks keep the cost as computed; that the brokers
+always form a tree does not depend on them, because link_moves.py takes care of it. What is sent here is of no use
+later, so nothing of it is stored but the notices under way, and answers that come too late are recognised by their
+attempt.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,10 +29,10 @@ from brokerbed.broker.values import NS_PER_S
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
 
-Source = tuple[Session | None, Receivers]  # the neighbour from which messages came, or None, and who got them
 ANSWER_NS = 10 * NS_PER_S  # for neighbours to answer a request for a report or for their locks
 STEP_NS = 60 * NS_PER_S  # for a child to arrive at its next parent, a restart of one of the brokers included
 LOCK_NS = 300 * NS_PER_S  # after which a lock ends by itself: longer than the steps of most plans
+RESTART_NS = 10 * NS_PER_S  # for the links of a broker that has started to be connected
 SLICE_NS = 1_000  # between two iterations of the search, so that messages need not wait for all of them
 LEAST_GAIN = 1e-9  # of the cost: less is rounding
 
@@ -65,8 +66,9 @@ class Search:
 class Plan:
     """How the brokers of a view become another tree."""
 
-    def __init__(self, number: int, view: View, tree: frozenset[Link]) -> None:
-        self.number = number
+    def __init__(self, attempt: str, view: View, tree: frozenset[Link], now_ns: int) -> None:
+        self.attempt = attempt
+        self.last_step_ns = now_ns + LOCK_NS - STEP_NS  # a later step might end after the locks
         self.view = view
         self.names = view.names
         self.parents = view.parents  # as they are now
@@ -82,29 +84,24 @@ class Placement:
     def __init__(self, broker: "Broker", config: PlacementConfig) -> None:
         self._broker = broker
         self._config = config
-        self._demand: Demand[Source] = Demand(self._members_of)
+        self._demand: Demand[Session | None, Receivers] = Demand(self._members_of)
+        self.count = self._demand.count  # source: the neighbour from which messages come, or None for clients
         self._report: Report | None = None  # of the last whole period; None: the neighbours have changed since
         self._attempts = 0
         self._searching: Search | None = None
         self._asked: str | None = None  # the neighbour whose report is on its way
         self._plan: Plan | None = None
-        self._locked_by: tuple[str, int] | None = None  # the broker that has locked this one, and its attempt
+        self._locked_by: tuple[str, str] | None = None  # the broker that has locked this one, and its attempt
         self._moving: dict[str, Any] | None = None  # the step that this broker is making for another one
         self._handlers: dict[str, Callable[[dict[str, Any], int], None]] = {
             "report": self._asked_for_report, "reported": self._reported, "lock": self._lock, "granted": self._granted,
             "denied": self._denied, "unlock": self._unlock, "move": self._move, "moved": self._moved,
-            "unmoved": self._unmoved,
+            "unmoved": self._unmoved, "restarted": self._restarted,
         }  # fmt: skip
 
     # -- measuring ------------------------------------------------------------------------------------------------
 
-    def count(self, source: Session | None, receivers: Receivers, origin: str, topic: str, messages: int) -> None:
-        """Messages have come from a client or a neighbour and are passed on to these receivers."""
-        neighbour = source if source is not None and source.link is not None else None
-        self._demand.count((neighbour, receivers), origin, topic, messages)
-
-    def _members_of(self, key: Source) -> Members:
-        source, receivers = key
+    def _members_of(self, source: Session | None, receivers: Receivers) -> Members:
         own = self._broker.config.name
         sessions = [*receivers.plain, *(target.session for target in receivers.special)]
         members = {own if it.link is None else it.link.peer for it in sessions}
@@ -117,6 +114,12 @@ class Placement:
         """The broker has started. Brokers look for cheaper trees at different times."""
         self._demand.restart(now_ns)
         self._later(now_ns, 0)
+        self._broker.at(now_ns + RESTART_NS, _after_restart, None)
+
+    def after_restart(self, now_ns: int) -> None:
+        """Have the locks ended that this broker may have held when it was killed."""
+        own = self._broker.config
+        self._restart_known(own.name, own.incarnation, now_ns)
 
     def links_changed(self, now_ns: int) -> None:
         """The broker has other neighbours than before, or others have."""
@@ -140,7 +143,7 @@ class Placement:
     def _later(self, now_ns: int, waits_ns: int) -> None:
         """Look again after this time, or a period, and some more: neighbours must not always look at the same time."""
         period_ns = self._config.period_ns
-        more_ns = self._config.draw.randrange(period_ns // 2)
+        more_ns = self._config.draw.randrange(max(1, period_ns // 2))
         self._broker.at(now_ns + (waits_ns or period_ns) + more_ns, _look, None)
 
     def look(self, now_ns: int) -> None:
@@ -167,9 +170,9 @@ class Placement:
             self._broker.at(now_ns + SLICE_NS, _search_on, searching)
             return
         self._searching = None
-        if searching.gain > max(self._config.gain, LEAST_GAIN):
+        if searching.gain > LEAST_GAIN and searching.gain >= self._config.gain - LEAST_GAIN:
             self._request_locks(searching.view, searching.best, now_ns)
-        elif len(searching.view.known) == 1 and len(searching.view.names) > 1:
+        elif len(searching.view.known) == 1 and len(searching.view.names) > 1 and self._report and self._report.flows:
             self._asked = searching.view.names[1 + self._config.draw.randrange(len(searching.view.names) - 1)]
             self._send([self._asked], now_ns, do="report", by=self._broker.config.name)
 
@@ -178,7 +181,7 @@ class Placement:
         if own is None or neighbour.name != self._asked or self._is_engaged:
             return
         self._asked = None
-        if neighbour.name in own.neighbours and own.name in neighbour.neighbours:
+        if neighbour.flows and neighbour.name in own.neighbours and own.name in neighbour.neighbours:
             view = joint_view(own, neighbour)
             if view.demands:
                 self._search(view, now_ns)
@@ -193,16 +196,19 @@ class Placement:
         if self._is_engaged or own is None or view.known[own.name] != own.neighbours:
             return
         self._attempts += 1
-        made = self._plan = Plan(self._attempts, view, tree)
+        attempt = f"{self._broker.config.incarnation}/{self._attempts}"
+        made = self._plan = Plan(attempt, view, tree, now_ns)
         for number, name in enumerate(made.names):
             if number:
                 way, back = made.path(0, number), made.path(number, 0)
-                self._send(way, now_ns, do="lock", by=made.names[0], attempt=made.number, name=name, way=way, back=back)
+                self._send(
+                    way, now_ns, do="lock", by=made.names[0], attempt=made.attempt, name=name, way=way, back=back
+                )
         self._broker.at(now_ns + ANSWER_NS, _answers_due, made)
 
     def _granted(self, content: dict[str, Any], now_ns: int) -> None:
         made, name = self._plan, content["name"]
-        if made is None or made.number != content["attempt"] or made.is_locked:
+        if made is None or made.attempt != content["attempt"] or made.is_locked:
             own = self._broker.config.name
             self._send(content["way"], now_ns, do="unlock", by=own, attempt=content["attempt"])
             return
@@ -214,7 +220,7 @@ class Placement:
             self._step(made, now_ns)
 
     def _denied(self, content: dict[str, Any], now_ns: int) -> None:
-        if self._plan is not None and self._plan.number == content["attempt"]:
+        if self._plan is not None and self._plan.attempt == content["attempt"]:
             self.give_up(self._plan, now_ns)
 
     def give_up(self, made: Plan, now_ns: int) -> None:
@@ -224,7 +230,7 @@ class Placement:
         self._plan = None
         for number, name in enumerate(made.names):
             if number and (made.is_locked or name in made.granted):
-                self._send(made.path(0, number), now_ns, do="unlock", by=made.names[0], attempt=made.number)
+                self._send(made.path(0, number), now_ns, do="unlock", by=made.names[0], attempt=made.attempt)
 
     def answers_due(self, made: Plan, now_ns: int) -> None:
         if not made.is_locked:
@@ -232,12 +238,12 @@ class Placement:
 
     def _step(self, made: Plan, now_ns: int) -> None:
         """Have the next child moved, by its parent so far."""
-        if not made.left:
+        if not made.left or now_ns > made.last_step_ns:
             self.give_up(made, now_ns)
             return
         step, names = made.left[0], made.names
         content: dict[str, Any] = {
-            "do": "move", "child": names[step.child], "to": names[step.new], "attempt": made.number,
+            "do": "move", "child": names[step.child], "to": names[step.new], "attempt": made.attempt,
             "answer": made.path(step.old, 0, plan.after(made.parents, [step])), "otherwise": made.path(step.old, 0),
         }  # fmt: skip
         self._send(made.path(0, step.old), now_ns, **content)
@@ -250,12 +256,12 @@ class Placement:
 
     def _moved(self, content: dict[str, Any], now_ns: int) -> None:
         made = self._plan
-        if made is not None and made.number == content["attempt"] and made.left:
+        if made is not None and made.attempt == content["attempt"] and made.left:
             made.parents = plan.after(made.parents, [made.left.pop(0)])
             self._step(made, now_ns)
 
     def _unmoved(self, content: dict[str, Any], now_ns: int) -> None:
-        if self._plan is not None and self._plan.number == content["attempt"]:
+        if self._plan is not None and self._plan.attempt == content["attempt"]:
             self.give_up(self._plan, now_ns)
 
     # -- its neighbours -------------------------------------------------------------------------------------------
@@ -278,7 +284,19 @@ class Placement:
     def _unlock(self, content: dict[str, Any], now_ns: int) -> None:
         self.lock_over((content["by"], content["attempt"]), now_ns)
 
-    def lock_over(self, lock: tuple[str, int], now_ns: int) -> None:
+    def _restarted(self, content: dict[str, Any], now_ns: int) -> None:
+        """Brokers with locks of one broker are linked with one another, so those that have one pass this on."""
+        lock, name, incarnation = self._locked_by, content["by"], content["incarnation"]
+        if lock is not None and lock[0] == name and not lock[1].startswith(incarnation + "/"):
+            self.lock_over(lock, now_ns)
+            self._restart_known(name, incarnation, now_ns)
+
+    def _restart_known(self, name: str, incarnation: str, now_ns: int) -> None:
+        for session in self._broker.overlay.links():
+            if session.link is not None:
+                self._send([session.link.peer], now_ns, do="restarted", by=name, incarnation=incarnation)
+
+    def lock_over(self, lock: tuple[str, str], now_ns: int) -> None:
         if self._locked_by == lock:
             self._locked_by = None
             self.links_changed(now_ns)
@@ -321,6 +339,11 @@ def _look(broker: "Broker", _: None, now_ns: int) -> None:
     broker.placement.look(now_ns)
 
 
+def _after_restart(broker: "Broker", _: None, now_ns: int) -> None:
+    assert broker.placement is not None
+    broker.placement.after_restart(now_ns)
+
+
 def _search_on(broker: "Broker", searching: Search, now_ns: int) -> None:
     assert broker.placement is not None
     broker.placement.search_on(searching, now_ns)
@@ -336,6 +359,6 @@ def _step_due(broker: "Broker", of: tuple[Plan, plan.Step], now_ns: int) -> None
     broker.placement.step_due(*of, now_ns)
 
 
-def _lock_over(broker: "Broker", lock: tuple[str, int], now_ns: int) -> None:
+def _lock_over(broker: "Broker", lock: tuple[str, str], now_ns: int) -> None:
     assert broker.placement is not None
     broker.placement.lock_over(lock, now_ns)

@@ -7,6 +7,7 @@ all of them, and one that is already here goes to nobody.
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 import mqtt5
@@ -67,6 +68,20 @@ class RetainedRequests:
             return
         self.ask(entry, parent, cause)
         announced.request(request(entry.filter), now_ns)
+
+    def adopted(self, entries: Iterable[Entry], assumed: Collection[Entry], now_ns: int) -> None:
+        """A child with these entries has come from the parent. Later subscribers here get what is retained for them.
+
+        `assumed`: those that the parent takes for announced, without having been asked for retained messages.
+        """
+        overlay = self._broker.overlay
+        assert overlay.parent is not None
+        assert overlay.parent.link is not None
+        for entry in entries:
+            if entry in assumed:
+                overlay.announce_again(overlay.parent.link, entry, now_ns)
+            elif overlay.requests_retained and not overlay.parent.link.announced.is_in_force(entry):
+                overlay.parent.link.announced.request(request(entry.filter), now_ns)
 
     def requested(self, child: Session, topic_filter: str, now_ns: int) -> None:
         """A child asks for retained messages without a lasting entry. Only if we know them all do we answer."""

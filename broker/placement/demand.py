@@ -9,9 +9,11 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 COUNTS_MAX = 20_000  # counts that are kept before they are summed up by class; each takes some 300 bytes
+COUNTS_REPORTED_MAX = 1000  # counts of flows that a neighbour is told; each takes some 100 bytes of its report
 CLASSES_MAX = 1000  # traffic classes; the rarest ones beyond that become one class of all brokers
 
-Key = TypeVar("Key", bound=Hashable)
+Source = TypeVar("Source", bound=Hashable)
+Receivers = TypeVar("Receivers", bound=Hashable)
 Members = frozenset[str]
 
 
@@ -20,21 +22,23 @@ class Flow(NamedTuple):
     topic: str
 
 
-class Demand(Generic[Key]):
-    def __init__(self, members_of: Callable[[Key], Members]) -> None:
-        """`members_of`: the traffic class of what is counted under a key."""
+class Demand(Generic[Source, Receivers]):
+    def __init__(self, members_of: Callable[[Source, Receivers], Members]) -> None:
+        """`members_of`: the traffic class of what comes from a source and goes to these receivers."""
         self._members_of = members_of
-        self._counts: dict[tuple[Key, Flow], int] = {}
+        self._counts: dict[tuple[Source, Receivers, str, str], int] = {}  # the last two are origin and topic of a Flow
         self._classes: dict[Members, int] = {}  # what was counted before, by class
         self._others = 0  # messages of classes that were too rare
         self.since_ns = 0
 
-    def count(self, key: Key, origin: str, topic: str, messages: int) -> None:
-        counts = self._counts
-        counted = key, Flow(origin, topic)
-        counts[counted] = counts.get(counted, 0) + messages
-        if len(counts) > COUNTS_MAX:
-            self._sum_up()
+    def count(self, source: Source, receivers: Receivers, origin: str, topic: str, messages: int) -> None:
+        counted = source, receivers, origin, topic
+        try:
+            self._counts[counted] += messages
+        except KeyError:
+            self._counts[counted] = messages
+            if len(self._counts) > COUNTS_MAX:
+                self._sum_up()
 
     def restart(self, now_ns: int) -> None:
         """Forget what was counted: the neighbours are others from now on, or a new period begins."""
@@ -44,11 +48,17 @@ class Demand(Generic[Key]):
         self.since_ns = now_ns
 
     def by_flow(self) -> dict[Flow, tuple[Members, int]]:
-        """The traffic class and the messages of the flows with most messages, since the last restart."""
+        """The traffic class and the messages of all flows, since the last restart; none if there are too many flows.
+
+        With some of them only, two brokers would not know what another tree costs.
+        """
         flows: dict[Flow, tuple[Members, int]] = {}
-        for (key, flow), count in sorted(self._counts.items(), key=lambda item: (-item[1], item[0][1]))[:CLASSES_MAX]:
+        if self._classes or len(self._counts) > COUNTS_REPORTED_MAX:
+            return flows
+        for (source, receivers, *of), count in self._counts.items():
+            flow = Flow(*of)
             members, before = flows.get(flow, (frozenset(), 0))
-            flows[flow] = members | self._members_of(key), before + count
+            flows[flow] = members | self._members_of(source, receivers), before + count
         return flows
 
     def by_class(self, everybody: Members) -> Mapping[Members, int]:
@@ -60,8 +70,8 @@ class Demand(Generic[Key]):
 
     def _summed_up(self) -> dict[Members, int]:
         classes = dict(self._classes)
-        for (key, _), count in self._counts.items():
-            members = self._members_of(key)
+        for (source, receivers, _, _), count in self._counts.items():
+            members = self._members_of(source, receivers)
             classes[members] = classes.get(members, 0) + count
         return classes
 

@@ -24,5 +24,6 @@ ALGORITHM = Algorithm(
     PeerAdvertisement,
     climbs=False,
     speaks_downward=True,
+    lets_links_move=True,
     advertising=Advertising.EVERYWHERE,
 )

@@ -17,9 +17,11 @@ from brokerbed.broker.core.access import AccessError, parse_access, parse_users
 from brokerbed.broker.core.link import split_address
 from brokerbed.broker.core.link_proof import SECRET_BYTES_MIN
 from brokerbed.broker.laws import LAWS, sampler
+from brokerbed.broker.placement.config import PlacementConfig
 from brokerbed.broker.routing.registry import ALGORITHMS, DEFAULT
 from brokerbed.broker.routing.strategy import ParameterError
 from brokerbed.broker.runtime.addresses import is_loopback
+from brokerbed.broker.runtime.placement_settings import PlacementError, placement_config
 from brokerbed.broker.values import NS_PER_S
 
 _NOT_LIMITS = (
@@ -47,7 +49,7 @@ LIMITS = {field.name: field for field in fields(BrokerConfig) if field.name not 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # the names of brokers, with the same syntax as in scenarios
 KEYS = (
     "address", "allow_anonymous", "password_file", "access_file", "link_secret_file", "tls_cert", "tls_key", "testbed",
-    "limits", "service", "parent", "routing_parameters",
+    "limits", "service", "parent", "routing_parameters", "placement",
 )  # fmt: skip
 PARENT_KEYS = {"name", "user", "password_file", "tls_ca", "foreign"}
 MEMORY, PROCESS, DISK = DURABILITIES = ("memory", "process", "disk")
@@ -134,6 +136,7 @@ def settings(arguments: list[str]) -> Settings:
         link_secret=_link_secret(options.config, folder, given.get("link_secret_file")),
         routing=options.routing,
         routing_parameters=_routing_parameters(options.config, options.routing, given.get("routing_parameters", {})),
+        placement=_placement(options, given.get("placement"), f"{name} {incarnation}"),
         id_token=secrets.token_hex(16),
         users=users,
         access=access,
@@ -262,6 +265,15 @@ def _allows_anonymous(options: argparse.Namespace, wanted: bool | None, has_user
     raise SettingsError(
         f"on {options.host} anybody could connect: give a password_file, or allow_anonymous = true, in --config FILE"
     )
+
+
+def _placement(options: argparse.Namespace, given: Any, broker_id: str) -> PlacementConfig | None:
+    if given is None:
+        return None
+    try:
+        return placement_config(given, options.routing, broker_id)
+    except PlacementError as error:
+        raise SettingsError(f"{options.config}: placement: {error}") from None
 
 
 def _limits(file: Path, given: dict[str, Any]) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from pydantic import Field
 from brokerbed.broker.routing.registry import ALGORITHMS
 from brokerbed.scenario.checks import Report
 from brokerbed.scenario.part import Count, Part
-from brokerbed.scenario.units import DurationNs, Fraction
+from brokerbed.scenario.units import NS_PER_S, DurationNs, Fraction
 from brokerbed.scenario.workload import WORKLOAD
 
 if TYPE_CHECKING:
     from brokerbed.scenario.model import Scenario
 
+PERIOD_MIN_NS = NS_PER_S // 100  # in less, a broker counts too few messages, and does nothing but search
 Weight = Annotated[float, Field(strict=True, ge=0, le=1e9)]
 
 
@@ -32,6 +33,8 @@ class PlacementSection(Part):
 def check(scenario: "Scenario", report: Report) -> None:
     if scenario.placement is None:
         return
+    if scenario.placement.period < PERIOD_MIN_NS:
+        report(("placement", "period"), "must be at least 10ms: brokers count messages in it")
     if not scenario.algorithm.lets_links_move:
         *others, last = [name for name, algorithm in ALGORITHMS.all.items() if algorithm.lets_links_move]
         allowed = f"{', '.join(others)} or {last}" if others else last

@@ -357,6 +357,8 @@ class DockerGround(RealGround):
     def check(self, scenario: Scenario) -> None:
         """Raises GroundError if an engine does not answer, or if this machine has too little memory."""
         _refuse_other_packages(scenario)
+        if scenario.placement is not None:
+            self._refuse_moves(scenario)
         with ExitStack() as opened:
             self._open(opened)
         if not self._urls:
@@ -366,6 +368,13 @@ class DockerGround(RealGround):
         urls: list[str | None] = [*self._urls] or [None]
         return [opened.enter_context(closing(Engine(url))) for url in urls]
 
+    def _refuse_moves(self, scenario: Scenario) -> None:
+        if self._urls or scenario.links:
+            raise GroundError(
+                "links between containers move only on the engine of this machine, and without a delay or a bandwidth:"
+                f" leave out {'--engine' if self._urls else '`links`'}"
+            )
+
     def prepare(self, notify: Notify) -> None:
         with ExitStack() as opened:
             self._image(self._open(opened), notify)
@@ -374,11 +383,10 @@ class DockerGround(RealGround):
         return _image_on(engines, notify) if self._urls else image.ensure(engines[0].client, notify)
 
     def network(self, scenario: Scenario, place: Place, may_move: bool = False) -> DockerNetwork:
-        if may_move and (self._urls or scenario.links):
-            raise GroundError(
-                "links between containers move only on the engine of this machine, and without a delay or a bandwidth:"
-                f" leave out {'--engine' if self._urls else '`links`'}"
-            )
+        """`may_move`: links may be told to move. With `placement`, brokers move them by themselves."""
+        may_move = may_move or scenario.placement is not None
+        if may_move:
+            self._refuse_moves(scenario)
         with ExitStack() as opened:
             engines = self._open(opened)
             for engine in engines:

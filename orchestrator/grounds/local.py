@@ -219,4 +219,5 @@ class LocalGround(RealGround):
     def network(self, scenario: Scenario, place: Place) -> LocalNetwork:
         journal.clean()
         use_all_handles()
-        return LocalNetwork(scenario, place, is_relayed=self._watcher is not None)  # any link may be cut
+        is_relayed = self._watcher is not None  # any link may be cut
+        return LocalNetwork(scenario, place, is_relayed, may_move=scenario.placement is not None)

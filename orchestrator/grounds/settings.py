@@ -71,7 +71,23 @@ def _broker_settings(scenario: Scenario, broker: str) -> dict[str, Any]:
             **{key: _demand(law, speedup) for key, law in demands.items() if law is not None},
             "sessions": sessions,
         },
+        **_placement(scenario),
     }
+
+
+def _placement(scenario: Scenario) -> dict[str, Any]:
+    given, costs = scenario.placement, scenario.costs
+    if given is None:
+        return {}
+    assert costs is not None, "with placement, traffic has costs"
+    written = {
+        "seed": str(scenario.seed), "period_s": given.period / NS_PER_S / scenario.clock.speedup, "gain": given.gain,
+        "alpha": given.alpha, "beta": given.beta,
+        "moves": given.moves, "iterations": given.iterations, "tenure": given.tenure,
+        "link_cost": costs.link, "broker_cost": costs.broker, "brokers": dict(costs.brokers),
+        "links": [{"between": sorted(ends), "cost": cost} for ends, cost in costs.links.items()],
+    }  # fmt: skip
+    return {"placement": written}
 
 
 def _demand(law: Law, speedup: float) -> dict[str, Any]:

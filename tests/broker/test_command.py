@@ -114,6 +114,7 @@ def test_password_file_and_access_file(tmp_path: Path) -> None:
         ("address = 1883", "address must be"),
         ("testbed = 1", "testbed must be true or false"),
         ('[parent]\nname = "a/b"', "a broker's name"),
+        ("[placement]\nperiod_s = 60", "placement: links move under peer and peer-advertisement routing, not under identity"),
         ("= 3", "not valid TOML"),
     ],
 )  # fmt: skip
@@ -121,6 +122,32 @@ def test_bad_configuration_is_exit_code_2_and_one_line(tmp_path: Path, content: 
     config = tmp_path / "broker.toml"
     config.write_text(content)
     done = run("--port", "0", "--config", config)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("placement = 60", "placement: like {period_s = 60.0}, not 60"),
+        ("[placement]\ngain = 0.1", "like {period_s = 60.0}"),
+        ("[placement]\nperiod_s = 0", "period_s must be a number above 0, not 0"),
+        ("[placement]\nperiod_s = inf", "period_s must be a number above 0, not inf"),
+        ("[placement]\nperiod_s = 1\ngain = 1", "gain must be a number of at least 0 and below 1"),
+        ("[placement]\nperiod_s = 1\nmoves = 0", "moves must be a whole number of at least 1"),
+        ("[placement]\nperiod_s = 1\nalpha = -1", "alpha must be a number that is not negative"),
+        ("[placement]\nperiod_s = 1\ncolour = 1", "placement: unknown key colour; known are period_s,"),
+        ("[placement]\nperiod_s = 1\nseed = 0.5", "seed must be a whole number or text"),
+        ('[placement]\nperiod_s = 1\nlinks = [{between = ["a"], cost = 1}]', "links: a list like"),
+        ('[placement]\nperiod_s = 1\nlinks = [{between = ["a", "b"], cost = "x"}]', "the cost between a and b must be"),
+        ("[placement]\nperiod_s = 1\nbrokers = {a = -1}", "the cost of a must be a number that is not negative"),
+    ],
+)  # fmt: skip
+def test_bad_placement_is_exit_code_2_and_one_line(tmp_path: Path, content: str, message: str) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text(content)
+    done = run("--port", "0", "--routing", "peer", "--config", config)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert message in done.stderr

@@ -1,15 +1,20 @@
 """Notifications to different topics that are forwarded as one piece reach the same clients and leave the same log.
 
 Two brokers get the same input, cut in the same places. One of them forwards the notifications topic by topic. Every
-connection must have got the same bytes from both, and both logs must tell of the same events.
+connection must have got the same bytes from both, both logs must tell of the same events, and both must have counted the
+same traffic for placement.
 """
 
+from random import Random
 from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokerbed.broker.core import mixed_topics
+from brokerbed.broker.core.placement import Placement
+from brokerbed.broker.placement.config import PlacementConfig
+from brokerbed.broker.values import NS_PER_S
 from tests.property.test_batches import FILTERS, PUBLISHERS, SUBSCRIBERS, VERSIONS, World, subscribe_packet
 
 TOPICS = ("a", "b/c", "b/d", "e", "new/é", "$own", "x" * 130)
@@ -56,6 +61,7 @@ def test_pieces_make_no_difference(
 ) -> None:
     worlds = World(True), World(True)
     for world in worlds:
+        world.broker.placement = Placement(world.broker, PlacementConfig(Random(1), 60 * NS_PER_S))
         for client in (*PUBLISHERS, *SUBSCRIBERS):
             world.connect(client)
         for client, topic_filter in (*subscriptions, (PUBLISHERS[1], "e")):
@@ -72,6 +78,9 @@ def test_pieces_make_no_difference(
             assert worlds[0].output() == worlds[1].output()
     assert worlds[0].events() == worlds[1].events()
     assert vars(worlds[0].broker.counters) == vars(worlds[1].broker.counters)
+    counted = [world.broker.placement._demand.by_flow() for world in worlds if world.broker.placement is not None]
+    assert counted[0] == counted[1]
+    assert sum(count for _, count in counted[0].values()) == worlds[0].broker.counters.messages_received
 
 
 def test_piece_goes_out_in_one_write() -> None:

@@ -1,6 +1,6 @@
 """The fault campaign: `python -m tests.virtual.campaign`. Exit code 1 if a schedule failed.
 
-A failing schedule is shrunk and written out as a test file. With `--moves` links move, under peer routing. With
+A failing schedule is shrunk and written out as a test file. With `--moves` links move. With
 `--lifetimes` messages expire, and the scenario of a failing schedule is printed.
 """
 
@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--bug", choices=BUGS, help="plant this bug; the campaign must find it")
     parser.add_argument("--lifetimes", action="store_true", help="schedules with messages that expire")
     parser.add_argument("--out", type=Path, default=Path(), help="where the test file of a failure is written")
-    parser.add_argument("--moves", action="store_true", help="schedules under peer routing in which links move")
+    parser.add_argument("--moves", action="store_true", help="schedules in which links move")
     chosen = parser.parse_args()
     begun = time.monotonic()
     seeds = range(chosen.first, chosen.first + chosen.schedules)

@@ -115,6 +115,8 @@ def draw_moving(seed: int) -> Schedule:
         for _ in range(random.randint(1, 12))
     )
     moving = replace(schedule, routing="peer", advertisements=())
+    if random.random() < 0.5:
+        moving = replace(schedule, routing="peer-advertisement")
     is_adaptive = random.random() < 0.5
     return (
         replace(moving, placement_ms=random.choice((300, 2000))) if is_adaptive else replace(moving, moves=tuple(moves))

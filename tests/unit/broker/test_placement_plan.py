@@ -39,11 +39,11 @@ def test_the_way_between_brokers() -> None:
 
 
 def test_counts_are_summed_up_by_class() -> None:
-    counted = Demand[tuple[str, ...]](frozenset)
+    counted = Demand[None, tuple[str, ...]](lambda _, receivers: frozenset(receivers))
     for members, messages in (("ab", 3), ("ba", 2), ("c", 7), ("abc", 1)):
-        counted.count(tuple(members), "b1", members, messages)
+        counted.count(None, tuple(members), "b1", members, messages)
     assert counted.by_class(frozenset("abc")) == {frozenset("ab"): 5, frozenset("abc"): 1}
-    counted.count(("a", "b"), "b1", "t", 1)
+    counted.count(None, ("a", "b"), "b1", "t", 1)
     assert counted.by_class(frozenset("abc"))[frozenset("ab")] == 6
     counted.restart(17)
     assert counted.by_class(frozenset("abc")) == {}
@@ -53,11 +53,29 @@ def test_counts_are_summed_up_by_class() -> None:
 def test_rare_classes_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demand, "CLASSES_MAX", 2)
     monkeypatch.setattr(demand, "COUNTS_MAX", 3)
-    counted = Demand[tuple[str, ...]](frozenset)
+    counted = Demand[None, tuple[str, ...]](lambda _, receivers: frozenset(receivers))
     for members, messages in (("ab", 30), ("ac", 1), ("bc", 20), ("abc", 2), ("ad", 3)):
-        counted.count(tuple(members), "b1", members, messages)
+        counted.count(None, tuple(members), "b1", members, messages)
     everybody = frozenset("abcd")
     assert counted.by_class(everybody) == {frozenset("ab"): 30, frozenset("bc"): 20, frozenset("ad"): 3, everybody: 3}
+
+
+def test_a_neighbour_is_told_all_flows_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the largest flows only, the two would take a tree for cheaper that costs more."""
+    monkeypatch.setattr(demand, "COUNTS_REPORTED_MAX", 2)
+    monkeypatch.setattr(demand, "COUNTS_MAX", 3)
+    counted = Demand[None, tuple[str, ...]](lambda _, receivers: frozenset(receivers))
+    known = []
+    for topic in "abcd":
+        counted.count(None, ("x", "y"), "b1", topic, 5)
+        counted.count(None, ("x", "y"), "b1", topic, 2)
+        known.append(sorted(counted.by_flow()))
+    assert known == [[("b1", "a")], [("b1", "a"), ("b1", "b")], [], []]
+    assert counted.by_flow() == {}
+    assert counted.by_class(frozenset("xy")) == {frozenset("xy"): 28}
+    counted.restart(1)
+    counted.count(None, ("x", "y"), "b1", "a", 5)
+    assert counted.by_flow() == {Flow("b1", "a"): (frozenset("xy"), 5)}
 
 
 def test_two_neighbours_together_see_what_the_whole_tree_saves() -> None:

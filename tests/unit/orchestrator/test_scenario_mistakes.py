@@ -148,6 +148,7 @@ MISTAKES = {
     "placement without a period": (MOVING + "placement: {}\n", 6, "placement.period", "is required"),
     "placement in a word": (MOVING + "placement: yes\n", 6, "placement", "must be a mapping like {period: 60s}"),
     "placement all the time": (MOVING + "placement: {period: 0s}\n", 6, "placement.period", "must be longer than 0"),
+    "placement without a break": (MOVING + "placement: {period: 1us}\n", 6, "placement.period", "must be at least 10ms"),
     "placement without a unit": (MOVING + "placement: {period: 60}\n", 6, "placement.period", "must be a duration like 60s"),
     "no candidates": (MOVING + "placement: {period: 1s, moves: 0}\n", 6, "placement.moves", "greater than or equal to 1"),
     "half an iteration": (MOVING + "placement: {period: 1s, iterations: 0.5}\n", 6, "placement.iterations", "must be a whole number"),
@@ -159,7 +160,7 @@ MISTAKES = {
     "an unknown key of placement": (MOVING + "placement: {periode: 1s}\n", 6, "placement.periode", "did you mean period?"),
     "placement under routing with a root": (
         TREE + "placement: {period: 1s}\n", 5, "placement",
-        "placement needs routing under which links can move: peer, not identity",
+        "placement needs routing under which links can move: peer or peer-advertisement, not identity",
     ),
     "placement of brokers that forget": (
         MOVING + "placement: {period: 1s}\ndurability: memory\nfaults: [{at: 5s, crash: b1, for: 1s}]\n", 6, "placement",
