@@ -423,3 +423,62 @@ def test_log_tells_the_whole_move() -> None:
     (moved,) = network.events("a", Kind.MOVED)
     assert dict(network.nodes["a"].log.names)[moved["route"]] == "s"
     assert network.sent("moved") == {"a>b": 1, "b>c": 1}
+
+
+def test_broker_in_between_that_forgets_everything_does_not_keep_the_session() -> None:
+    """Brokers without a store: what had not left the old broker is still there, and is claimed again."""
+    network = Network(LINE)
+    old, _ = keeps(network, "a")
+    old.subscribe("t", qos=1)
+    publisher = network.client("a", "p")
+    publisher.connect()
+    old.drop()
+    publisher.publish("t", b"1", qos=1)
+    network.links["b"][1].driver.is_held = True  # what a sends does not arrive
+    new = open_claim(network, "c")
+    publisher.publish("t", b"2", qos=1)
+    network.restart("b")
+    network.join("b")
+    network.join("c")
+    network.wait(2)
+    answer = new.read()
+    assert isinstance(answer, mqtt5.ConnAckPacket)
+    assert answer.session_present
+    publisher.publish("t", b"3", qos=1)
+    assert new.payloads()[-1] == b"3"
+    assert is_at_rest(network)
+    assert [node.name for node in network.nodes.values() if "s" in node.broker.sessions] == ["c"]
+
+
+def test_session_that_comes_where_its_client_made_a_clean_start_is_dropped() -> None:
+    network = Network(LINE, is_durable=True)
+    old, _ = keeps(network, "a")
+    old.subscribe("t", qos=1)
+    old.drop()
+    publisher = network.client("a", "p")
+    publisher.connect()
+    publisher.publish("t", b"1", qos=1)
+    network.cut("b")
+    open_claim(network, "c").drop()
+    new = network.client("c", "s")
+    new.connect(clean=True, expiry_s=FOREVER_S)
+    network.join("b")
+    assert new.payloads() == []
+    assert is_at_rest(network)
+    assert list(network.nodes["a"].broker.sessions) == ["p"]
+
+
+def test_advertisements_move_along_and_publications_are_not_lost_meanwhile() -> None:
+    for routing in oracle.ADVERTISING:
+        network = Network(SEVEN, is_durable=True, routing=routing)
+        reader = network.client("x2", "r")
+        reader.connect()
+        reader.subscribe("t/1", qos=1)
+        old, _ = keeps(network, "x1")
+        old.subscribe(ADVERTISE + "t/+")
+        old.publish("t/1", b"1", qos=1)
+        new, _ = keeps(network, "y2")
+        new.publish("t/1", b"2", qos=1)
+        assert reader.payloads() == [b"1", b"2"]
+        assert network.advertised("y")["y2"] == ["t/+"]
+        assert "x1" not in network.advertised("x")
