@@ -482,3 +482,32 @@ def test_advertisements_move_along_and_publications_are_not_lost_meanwhile() -> 
         assert reader.payloads() == [b"1", b"2"]
         assert network.advertised("y")["y2"] == ["t/+"]
         assert "x1" not in network.advertised("x")
+
+
+def test_what_a_new_session_has_got_does_not_come_once_more_from_the_old_one() -> None:
+    """While the link is down, messages for the old session wait for it; the new session gets them as well."""
+    network = Network(LINE, is_durable=True, move_timeout_s=1)
+    old, _ = keeps(network, "a")
+    old.subscribe("t", qos=2)
+    old.drop()
+    publishers = {node: network.client(node, f"p{node}") for node in LINE}
+    for publisher in publishers.values():
+        publisher.connect(keep_alive=0)
+    network.cut("b")
+    publishers["c"].publish("t", b"before", qos=2)
+    publishers["a"].publish("t", b"there", qos=2)
+    new = open_claim(network, "c")
+    network.wait(1.5)
+    answer = new.read()
+    assert isinstance(answer, mqtt5.ConnAckPacket)
+    assert not answer.session_present
+    new.subscribe("t", qos=2)
+    publishers["c"].publish("t", b"here", qos=2)
+    assert new.payloads() == [b"here"]
+    network.join("b")
+    network.wait(2)
+    publishers["a"].publish("t", b"after", qos=2)
+    assert new.payloads() == [b"there", b"before", b"after"]
+    session = network.nodes["c"].broker.sessions["s"]
+    assert session.move is None
+    assert not session.has_service
