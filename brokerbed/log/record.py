@@ -81,6 +81,15 @@ class Kind(IntEnum):
         35  # a child of the neighbour `topic` comes here: nothing from there goes over `subject`, its new link
     )
     LINK_SWITCHED = 36  # ... until now
+    MOVED = (
+        37  # a message of a session that moves was sent over the link `subject`; `route`: number of the client's name
+    )
+    SESSION_LEFT = 38  # the session of `subject` has moved to the neighbour `topic`, with all its messages
+    SESSION_CAME = (
+        39  # the session of `subject` comes from the neighbour `topic`; its filters are `subscribed` to at once
+    )
+    SESSION_HERE = 40  # all messages that another broker had for `subject`, whose client is connected, have come
+    CONNECTING = 41  # the client `subject` connects, and waits for its session, which may be at another broker
     EXPIRES = 32  # the testbed's publisher `subject` has given the message a lifetime, which ends at this time
 
 
