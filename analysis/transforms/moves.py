@@ -63,6 +63,19 @@ def departures(events: DataFrame) -> DataFrame:
     return left.groupBy("run", "broker", F.col("client").alias("subscriber")).agg(last)
 
 
+def moves_of_peers(events: DataFrame, peers: DataFrame) -> DataFrame:
+    """(run, base, links, moves): how often the sessions of all copies of a peer moved since time zero, and over how
+    many links. `peers` has id and base of each."""
+    names = peers.select("run", F.col("id").alias("client"), "base").distinct()
+    rows = events.where(F.col("event").isin("session_came", "session_here") & (F.col("time_ns") >= 0))
+    links, moves = (F.sum((F.col("event") == event).cast("long")) for event in ("session_came", "session_here"))
+    return (
+        rows.join(F.broadcast(names), ["run", "client"])
+        .groupBy("run", "base")
+        .agg(links.alias("links"), moves.alias("moves"))
+    )
+
+
 def move_spans(events: DataFrame, subscribers: DataFrame) -> DataFrame:
     """From the CONNECT of a subscriber that roams until all of its session was at its broker.
 

@@ -24,6 +24,7 @@ from brokerbed.orchestrator.simulator.loop import Loop
 from brokerbed.orchestrator.simulator.network import Host, LogWriter, Uplink
 from brokerbed.orchestrator.simulator.wire import NO_DELAY
 from brokerbed.scenario.model import Scenario
+from brokerbed.scenario.peers import Subscriber
 
 STARTS_NS, CONNECT_NS, SUBSCRIBE_NS = -10 * NS_PER_S, -8 * NS_PER_S, -5 * NS_PER_S
 DRAIN_NS = 60 * NS_PER_S  # the longest drain after the measured time
@@ -65,9 +66,9 @@ class Simulation:
         stages = {
             copy.id: demand
             for peer in scenario.subscribers
-            if peer.broker == name and peer.session_service is not None
+            if name in peer.places and peer.session_service is not None
             for copy in copies_of(scenario, peer)
-            if (demand := demand_of(scenario, peer.session_service, "session", copy.id))
+            if (demand := demand_of(scenario, peer.session_service, "session", copy.id, *roaming_at(peer, name)))
         }
         shared: dict[str, Any] = {
             "name": name, "is_testbed": True, "routing": scenario.routing,
@@ -170,6 +171,11 @@ class Simulation:
         for host in self.hosts.values():
             host.close_log()
         self._write_client_log()
+
+
+def roaming_at(peer: Subscriber, broker: str) -> tuple[str, ...]:
+    """What tells the random streams of a peer's session apart that is at one broker and then at another."""
+    return (broker,) if peer.roams else ()
 
 
 def placement_of(scenario: Scenario, broker: str) -> PlacementConfig | None:
