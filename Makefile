@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean fault-campaign moves-campaign lifetimes-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign tandem-campaign placement-campaign local-campaign docker-campaign
+.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean fault-campaign moves-campaign lifetimes-campaign roaming-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign tandem-campaign placement-campaign local-campaign docker-campaign
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -71,6 +71,9 @@ moves-campaign: setup ## move links under load while faults strike: 1000 schedul
 lifetimes-campaign: setup ## run 200 fault schedules with messages that expire on simulated networks, and ten on real brokers
 	$(BIN)/python -m tests.virtual.campaign --lifetimes --schedules 200
 	$(BIN)/python -m tests.local.lifetimes
+
+roaming-campaign: setup ## run 1000 fault schedules in which clients go from broker to broker, and their sessions with them
+	$(BIN)/python -m tests.virtual.campaign --roaming --schedules 1000
 
 coverage-campaign: setup ## show how often 95% intervals contain the true value, for drawn series and 400 runs (ten minutes)
 	$(BIN)/python -m tests.unit.analysis.drawn

@@ -33,6 +33,8 @@ class BrokerConfig:
     inflight_max: int = 1000  # unfinished QoS 1 and 2 messages that we send a client (its own maximum may be lower)
     topic_alias_maximum: int = 10  # topic aliases that a client may use towards us; Mosquitto's default
     keep_alive_max_s: int = 60  # for MQTT 5 clients, which can be told; 0: whatever the client asks for
+    roaming: bool = True  # clients that connect elsewhere in the tree bring their sessions along
+    move_timeout_s: float = 5.0  # how long they wait for that; 0: no longer than while all links are up
     session_expiry_max_s: int = 0xFFFF_FFFF  # this value means that sessions never expire
     queue_messages_max: int = 100_000  # messages waiting for one session
     queue_bytes_max: int = 64_000_000

@@ -16,7 +16,8 @@ before the acknowledgement, and forgot it then; so after the acknowledgement thi
 """
 
 import json
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import mqtt5
@@ -80,7 +81,8 @@ class Announced:
 
 class Announcements:
     __slots__ = (
-        "_broker", "_unacknowledged", "_waiting", "advertised_index", "entries", "index", "is_assuming", "session",
+        "_barriers", "_broker", "_unacknowledged", "_waiting", "advertised_index", "entries", "index", "is_assuming",
+        "session",
     )  # fmt: skip
 
     def __init__(self, broker: "Broker", session: "Session", is_indexed: bool) -> None:
@@ -93,6 +95,7 @@ class Announcements:
         # Changes that were sent, by packet id, with the entries that they replace at the neighbour:
         self._unacknowledged: dict[int, tuple[Change, list[Entry]]] = {}
         self._waiting: OrderedDict[Entry, Change] = OrderedDict()  # changes to send once there is room
+        self._barriers: deque[tuple[int, Callable[[int], None]]] = deque()  # see when_acknowledged
         self.is_assuming = False  # the neighbour adds entries by itself, so they are not announced but assumed
 
     @property
@@ -125,6 +128,22 @@ class Announcements:
             entry, change = self._waiting.popitem(last=False)
             if change.is_added or entry in self.entries:
                 self._send(change, self.entries.get(entry), now_ns)
+        while self._barriers and self._is_over(self._barriers[0][0]):
+            self._barriers.popleft()[1](now_ns)
+
+    def when_acknowledged(self, action: Callable[[int], None], now_ns: int) -> None:
+        """Call the action, with the time, once all changes so far are acknowledged; never if the link is lost before.
+
+        The neighbour acknowledges changes in the order of sending.
+        """
+        if not self.open:
+            action(now_ns)
+        else:
+            self._barriers.append((0 if self._waiting else next(reversed(self._unacknowledged)), action))
+
+    def _is_over(self, packet_id: int) -> bool:
+        """Whether this packet is acknowledged; 0: whether no change waits or is unacknowledged."""
+        return packet_id not in self._unacknowledged if packet_id else not self.open
 
     def _acknowledged(self, change: Change, announced: Announced, packet_id: int, now_ns: int) -> None:
         entry = change.entry
@@ -155,6 +174,7 @@ class Announcements:
                 self.entries[change.entry].is_asked_for = False
         self._unacknowledged.clear()
         self._waiting.clear()
+        self._barriers.clear()
 
     def restore(self, entry: Entry, row_number: int, is_acknowledged: bool) -> None:
         announced = self._new(entry)

@@ -12,7 +12,16 @@ from typing import Any
 import mqtt5
 
 from brokerbed.broker.config import BrokerConfig
-from brokerbed.broker.core import deliver, dispatch, handle_connect, handle_publish, lifetime, notify, overlay
+from brokerbed.broker.core import (
+    deliver,
+    dispatch,
+    handle_connect,
+    handle_publish,
+    lifetime,
+    notify,
+    overlay,
+    session_end,
+)
 from brokerbed.broker.core.advertisements import advertisements_of
 from brokerbed.broker.core.connection import Connection
 from brokerbed.broker.core.link import MOVE_TOPIC
@@ -20,6 +29,8 @@ from brokerbed.broker.core.placement import Placement
 from brokerbed.broker.core.retained_scan import RetainedScans
 from brokerbed.broker.core.run import V5, V311, Run
 from brokerbed.broker.core.session import Session
+from brokerbed.broker.core.session_claims import SessionClaims
+from brokerbed.broker.core.session_moves import SessionMoves
 from brokerbed.broker.core.subscriptions import Subscriptions
 from brokerbed.broker.core.timers import SetTimer, Timers
 from brokerbed.broker.errors import MqttError, ProtocolError
@@ -70,6 +81,8 @@ class Broker:
         self.subscriptions = Subscriptions(has_additional=algorithm.stores_entries and algorithm.climbs)
         self.routes = self.subscriptions.routes
         self.overlay = overlay.Overlay(self, algorithm)
+        self.session_moves = SessionMoves(self)
+        self.session_claims = SessionClaims(self)
         placement = config.placement if algorithm.lets_links_move else None
         self.placement = None if placement is None else Placement(self, placement)  # None: links stay where they are
         self.advertising = self.overlay.advertising  # None: under this algorithm publishers need not advertise
@@ -109,7 +122,7 @@ class Broker:
         connection.last_ns = now_ns
         self.counters.bytes_received += len(data)
         if connection.parts:
-            if connection.parts_bytes + len(data) < connection.needed_bytes:
+            if connection.is_waiting or connection.parts_bytes + len(data) < connection.needed_bytes:
                 self._keep_partial(connection, data, now_ns)
                 return
             data = b"".join((*connection.parts, data))
@@ -127,6 +140,9 @@ class Broker:
         if connection.is_closing:
             return
         connection.last_ns = now_ns
+        if connection.is_waiting:
+            self.session_claims.keep(connection, packet)
+            return
         try:
             if isinstance(packet, Published):
                 handle_publish.handle_published(self, connection, packet, now_ns)
@@ -154,7 +170,7 @@ class Broker:
         self._forget_parts(connection)
         self.timers.cancel(connection.timer)
         if self.connections.pop(connection, 0) is None:
-            handle_connect.connection_ended(self, connection, now_ns)
+            session_end.connection_ended(self, connection, now_ns)
 
     def shut_down(self) -> None:
         """Disconnect all clients, telling those that use MQTT 5 why."""
@@ -325,6 +341,8 @@ class Broker:
                     break
                 body, stop = bounds
             if connection.session is None:
+                if connection.is_waiting:  # what follows is handled once the client has its session
+                    break
                 self._handle_first(connection, data[at:stop], now_ns)
                 size_max = self.config.packet_bytes_max
             else:

@@ -38,6 +38,7 @@ class Connection:
         "is_local",
         "is_simple",
         "is_uplink",
+        "is_waiting",
         "is_wire",
         "keep_alive_ns",
         "last_ns",
@@ -76,6 +77,7 @@ class Connection:
         self.form = V311 if is_wire else OBJECT  # encoding of notifications at QoS 0 in both directions, see run.py
         self.carries_expiry = False  # a link of a testbed, over which the exact end of a message's time is sent
         self.is_simple = True  # the peer reads, takes no topic aliases and accepts packets of any size
+        self.is_waiting = False  # the client waits for its session, which may be at another broker
         self.is_uplink = False  # this broker is the client, and the other end is its parent
         self.is_dirty = False  # the connection is in Broker.dirty, because it has output
         self.is_blocked = False  # the peer does not read fast enough

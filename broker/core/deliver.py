@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from brokerbed.broker.core import lifetime, persist
-from brokerbed.broker.core.link import NOTIFICATION, RESYNC, RETAINED, UNADVERTISED, Link
+from brokerbed.broker.core import lifetime, moving_queue, persist
+from brokerbed.broker.core.link import NOTIFICATION, RESYNC, RETAINED, SESSION_MESSAGE, UNADVERTISED, Link
+from brokerbed.broker.core.moving import is_moved
 from brokerbed.broker.core.publish_packet import encoded
 from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.errors import ProtocolError
@@ -39,16 +40,19 @@ def copy_of(broker: "Broker", topic: str) -> str:
 def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
     """Pass a delivery through the emulated service of a link, if there is one; then send or queue it."""
     link = session.link
-    if link is not None:
+    if link is None:
+        if session.move is not None and moving_queue.keeps(broker, session, session.move, delivery, now_ns):
+            return
+    else:
         if delivery.is_notice:
             _deliver_notice(broker, session, link, delivery, now_ns)
             return
-        if link.skips and _is_from(delivery.message.publisher, link.skips):
+        if link.skips and is_from(delivery.message.publisher, link.skips):
             return
         if link.successor is not None:
             session, link = link.successor, link.successor.link
     if link is None or (demand := broker.config.service_link) is None:
-        _deliver(broker, session, delivery, now_ns)
+        send_or_queue(broker, session, delivery, now_ns)
         return
     if len(link.staged) >= broker.config.queue_messages_max:
         drop(broker, session, delivery, Reason.QUEUE_FULL, now_ns)
@@ -60,14 +64,14 @@ def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int)
     link.staged[delivery] = None
     if delivery.qos:
         persist.save_delivery(broker, session, delivery)
-    _log_queued(broker, session, delivery, now_ns)
+    log_queued(broker, session, delivery, now_ns)
     broker.at(due_ns, _link_service_done, (session, delivery))
 
 
 def _deliver_notice(broker: "Broker", session: Session, link: Link, delivery: Delivery, now_ns: int) -> None:
     """A notice is served in no time, but nothing overtakes it, and it overtakes nothing."""
     if broker.config.service_link is None:
-        _deliver(broker, session, delivery, now_ns)
+        send_or_queue(broker, session, delivery, now_ns)
         return
     due_ns = max(now_ns, link.staged_floor_ns, *link.staged_free_ns.values())
     link.staged_floor_ns = due_ns
@@ -77,7 +81,7 @@ def _deliver_notice(broker: "Broker", session: Session, link: Link, delivery: De
     broker.at(due_ns, _link_service_done, (session, delivery))
 
 
-def _is_from(publisher: object, neighbour: str) -> bool:
+def is_from(publisher: object, neighbour: str) -> bool:
     return isinstance(publisher, Session) and publisher.link is not None and publisher.link.peer == neighbour
 
 
@@ -88,10 +92,10 @@ def _link_service_done(broker: "Broker", in_service: tuple[Session, Delivery], d
     if lifetime.is_over(delivery.message.expires_at_ns, due_ns):
         drop(broker, session, delivery, Reason.EXPIRED, due_ns)
     else:
-        _deliver(broker, session, delivery, due_ns)
+        send_or_queue(broker, session, delivery, due_ns)
 
 
-def _deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
+def send_or_queue(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
     """Send the delivery now if nothing waits before it; queue it otherwise."""
     connection = session.connection
     if delivery.qos == 0 and connection is None and not session.is_ordered:
@@ -125,7 +129,7 @@ def _deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int
     die_in_time(broker, session, delivery, now_ns)
     if session.row_number:
         persist.save_delivery(broker, session, delivery)
-    _log_queued(broker, session, delivery, now_ns)
+    log_queued(broker, session, delivery, now_ns)
     if session.demand is not None:
         _start_service(broker, session, now_ns)
 
@@ -234,7 +238,7 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
         persist.forget_delivery(broker, delivery)
     if delivery.is_notice:
         assert session.link is not None
-        session.link.sent[RESYNC] += not is_resent
+        session.link.sent[SESSION_MESSAGE if is_moved(message.payload) else RESYNC] += not is_resent
     else:
         _count_sent(broker, session, delivery, is_resent, now_ns)
     broker.write(connection, output)
@@ -327,6 +331,8 @@ def acknowledged(broker: "Broker", session: Session, packet_id: int, now_ns: int
     if delivery.row_number:
         persist.forget_delivery(broker, delivery)
     broker.log_message(now_ns, ACKNOWLEDGED, session.log_number, delivery.message, 1)
+    if session.link is not None and session.link.moved_open:
+        broker.session_moves.acknowledged(session, delivery, now_ns)
     if session.queue and session.service_due_ns is None:
         pump(broker, session, now_ns)
 
@@ -385,7 +391,7 @@ def _session(connection: "Connection") -> Session:
     return connection.session
 
 
-def _log_queued(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
+def log_queued(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:
     flags = WAITED * delivery.has_waited | REPLAY * (delivery.answers is not None) | _unadvertised(session, delivery)
     broker.log_message(now_ns, QUEUED, session.log_number, delivery.message, delivery.qos, flags=flags)
     delivery.has_waited = True

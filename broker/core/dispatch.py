@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import mqtt5
 
-from brokerbed.broker.core import batch, deliver, handle_connect, handle_publish, handle_subscribe, notify
+from brokerbed.broker.core import batch, deliver, handle_publish, handle_subscribe, notify, session_end
 from brokerbed.broker.errors import MalformedPacketError, ProtocolError
 from brokerbed.broker.mqtt import frames
 
@@ -44,7 +44,7 @@ _FROM_CLIENTS: Handlers = {
     frames.SUBSCRIBE: handle_subscribe.subscribe,
     frames.UNSUBSCRIBE: handle_subscribe.unsubscribe,
     frames.PINGREQ: _ping,
-    frames.DISCONNECT: handle_connect.disconnect,
+    frames.DISCONNECT: session_end.disconnect,
 }
 
 

@@ -8,12 +8,11 @@ import mqtt5
 from brokerbed.broker.core import (
     child_link,
     deliver,
-    handle_publish,
-    handle_subscribe,
     introduction,
     link_proof,
     overlay,
     persist,
+    session_end,
 )
 from brokerbed.broker.core.access import may_publish, may_subscribe
 from brokerbed.broker.core.connection import PACKET_BYTES_ANY
@@ -27,23 +26,23 @@ from brokerbed.broker.core.link import (
     property_of,
 )
 from brokerbed.broker.core.link_proof import Challenge
+from brokerbed.broker.core.moving import ClaimKey
 from brokerbed.broker.core.run import OBJECT, TAGGED
 from brokerbed.broker.core.session import Session
 from brokerbed.broker.errors import MalformedPacketError, MqttError, ProtocolError
 from brokerbed.broker.mqtt import frames
 from brokerbed.broker.routing.strategy import Advertising
-from brokerbed.broker.values import NS_PER_S, Message, properties_of
-from brokerbed.log.record import Kind, Reason
+from brokerbed.broker.values import NS_PER_S
+from brokerbed.log.record import Kind
 from brokerbed.topics import topic_problem
 
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
     from brokerbed.broker.core.connection import Connection
 
-NEVER_S = 0xFFFF_FFFF  # the expiry interval of a session that does not expire
 ALIASES_MAX = 1000  # topic aliases that we use towards one client, even if it allows more
 CLIENT_ID_BYTES_MAX = 1024  # the standard requires at least 23
-NORMAL, TAKEN_OVER, KEEP_ALIVE_OVER = 0x00, 0x8E, 0x8D
+KEEP_ALIVE_OVER = 0x8D
 
 
 def first_packet(broker: "Broker", connection: "Connection", frame: bytes, now_ns: int) -> None:
@@ -88,7 +87,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     if not packet.client_id.startswith(LINK_ID):
         _authenticate(broker, packet)
         _check_claims(packet)
-        _accept(broker, connection, packet, False, now_ns)
+        accept(broker, connection, packet, False, now_ns)
         return
     name = _link_name(packet)
     secret = config.link_secret
@@ -102,7 +101,7 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
         gets_everything = not algorithm.stores_entries or algorithm.advertising is Advertising.EVERYWHERE
         if gets_everything and not may_subscribe(config.access, packet.username, packet.client_id, "#"):
             raise MqttError("under this algorithm a link may get everything, which this user must not read", 0x87)
-        _accept(broker, connection, packet, False, now_ns)
+        accept(broker, connection, packet, False, now_ns)
     elif packet.authentication_method != link_proof.METHOD:
         raise MqttError("a link must prove that it knows the link secret", 0x87)
     else:
@@ -117,13 +116,23 @@ def authenticated(broker: "Broker", connection: "Connection", packet: mqtt5.Pack
     (connect_packet, challenge), connection.challenge = connection.challenge, None
     if not isinstance(packet, mqtt5.AuthPacket) or not challenge.accepts(packet.authentication_data or b""):
         raise MqttError("the link does not know the link secret", 0x87)
-    _accept(broker, connection, connect_packet, True, now_ns)
+    accept(broker, connection, connect_packet, True, now_ns)
 
 
-def _accept(
-    broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPacket, is_proven: bool, now_ns: int
+def accept(
+    broker: "Broker",
+    connection: "Connection",
+    packet: mqtt5.ConnectPacket,
+    is_proven: bool,
+    now_ns: int,
+    claim: ClaimKey | None = None,
+    is_lost: bool = False,
 ) -> None:
-    """Send a CONNACK, and resume or begin the session. `is_proven`: this is a link that has proved the secret."""
+    """Send a CONNACK, and resume or begin the session. `is_proven`: this is a link that has proved the secret.
+
+    A client that keeps its session may have one at another broker, so it waits first, and then there is a claim.
+    `is_lost`: the session that the client had is not here, even if a new one is.
+    """
     config = broker.config
     client_id = packet.client_id
     is_link = client_id.startswith(LINK_ID)
@@ -140,11 +149,35 @@ def _accept(
     access = None if is_proven else config.access
     if packet.will is not None and not may_publish(access, user, client_id, packet.will.topic):
         raise MqttError("a will on a topic that this client must not publish to", 0x87)
+    claims = broker.session_claims
+    if claim is None and not is_link:
+        if not packet.clean_start and packet.client_id and claims.must_wait(client_id, _expiry_s(broker, packet)):
+            claims.wait(connection, packet, user, now_ns)
+            return
+        claim = claims.connected(client_id, user, now_ns)
     session, is_present = _session(broker, client_id, user, packet.clean_start, now_ns)
+    if claim is not None:
+        session.claimed = max(session.claimed, claim)
     session.access = access
-    expiry_s = min(packet.session_expiry_interval, config.session_expiry_max_s)
+    _connected(broker, connection, session, packet, is_present and not is_lost, now_ns)
+
+
+def _expiry_s(broker: "Broker", packet: mqtt5.ConnectPacket) -> int:
+    return min(packet.session_expiry_interval, broker.config.session_expiry_max_s)
+
+
+def _connected(
+    broker: "Broker",
+    connection: "Connection",
+    session: Session,
+    packet: mqtt5.ConnectPacket,
+    is_present: bool,
+    now_ns: int,
+) -> None:
+    """A client or a child is connected to its session. `is_present`: the session is not a new one."""
+    config, is_link = broker.config, session.link is not None
+    expiry_s = session.expiry_s = _expiry_s(broker, packet)
     keep_alive_s = _keep_alive_s(connection, packet.keep_alive, config.keep_alive_max_s)
-    session.expiry_s = expiry_s
     session.expires_at_ns = None
     session.connection = connection
     connection.session = session
@@ -161,7 +194,7 @@ def _accept(
     acknowledgement = mqtt5.ConnAckPacket(
         session_present=is_present and connection.version > 3,  # MQTT 3.1 has no such flag
         session_expiry_interval=expiry_s if expiry_s != packet.session_expiry_interval else None,
-        assigned_client_id=None if packet.client_id else client_id,
+        assigned_client_id=None if packet.client_id else session.client_id,
         server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
         receive_max=connection.receive_max,
         topic_alias_max=config.topic_alias_maximum,
@@ -177,9 +210,11 @@ def _accept(
         child_link.accept_link(broker, session, packet, is_present, now_ns)
     if broker.log is not None:
         if not is_link:
-            session.log_number = broker.log.number(client_id)
+            session.log_number = broker.log.number(session.client_id)
         broker.log.add(now_ns, Kind.CONNECTED, session.log_number, flags=is_present)
     deliver.resume(broker, session, now_ns)
+    if session.move is not None:
+        broker.session_moves.stay(session, now_ns)
     broker.overlay.resynchronise(session, now_ns)
 
 
@@ -268,114 +303,22 @@ def _session(
     old = sessions.get(client_id)
     if old is not None:
         _check_owner(broker, old, user)
-    if old is not None and old.connection is not None:
-        previous = old.connection
-        if previous.version == 5:
-            broker.send(previous, mqtt5.DisconnectPacket(reason_code=mqtt5.DisconnectReasonCode(TAKEN_OVER)))
-        broker.end(previous)
-        _detach(broker, previous, now_ns)
+    if old is not None:
+        session_end.take_over(broker, old, now_ns)
     old = sessions.get(client_id)
     if old is not None and not clean_start and old.user == user:
-        old.will = None  # the client is back before its will was due
-        _cancel_timers(broker, old)
+        session_end.forget_will(broker, old)  # the client is back before it was due
         return old, True
     if old is not None:
-        end_session(broker, old, now_ns)
+        session_end.end_session(broker, old, now_ns)
     config = broker.config
     demand = None if is_link else config.session_service.get(client_id)
     session = Session(client_id, demand, is_link and config.service_link is not None)
-    session.user = user
+    session.user, session.is_clean = user, clean_start
     if is_link:
         broker.overlay.open_link(session, client_id.removeprefix(LINK_ID), is_parent=False)
     sessions[client_id] = session
     return session, False
-
-
-def disconnect(broker: "Broker", connection: "Connection", packet: mqtt5.DisconnectPacket, now_ns: int) -> None:
-    del now_ns
-    session = connection.session
-    assert session is not None
-    if packet.session_expiry_interval is not None:
-        if session.expiry_s == 0 and packet.session_expiry_interval > 0:
-            raise ProtocolError("a session expiry interval at DISCONNECT where CONNECT had none")
-        session.expiry_s = min(packet.session_expiry_interval, broker.config.session_expiry_max_s)
-    if int(packet.reason_code) == NORMAL:
-        connection.will = None  # [MQTT-3.14.4-3]; with any other reason code the will is published
-    broker.end(connection)
-
-
-def connection_ended(broker: "Broker", connection: "Connection", now_ns: int) -> None:
-    if connection.session is None or connection.session.connection is not connection:
-        return
-    if connection.is_uplink:
-        broker.overlay.lost(now_ns)
-    else:
-        _detach(broker, connection, now_ns)
-
-
-def _detach(broker: "Broker", connection: "Connection", now_ns: int) -> None:
-    """The session has lost its connection. It ends now, later or never, depending on its expiry interval."""
-    session = connection.session
-    assert session is not None
-    deliver.disconnected(broker, session, now_ns)
-    if session.link is not None:
-        session.link.lost(now_ns)
-    if connection.will is not None:
-        delay_s = min(connection.will.will_delay_interval, session.expiry_s)
-        session.will, connection.will = connection.will, None
-        if delay_s == 0:
-            _send_will(broker, session, now_ns)
-        else:
-            session.will_timer = broker.timers.later(now_ns + delay_s * NS_PER_S, _send_will, session)
-    if session.expiry_s == 0:
-        end_session(broker, session, now_ns)
-        return
-    if session.expiry_s != NEVER_S:
-        session.expires_at_ns = now_ns + session.expiry_s * NS_PER_S
-        expire_later(broker, session)
-    persist.save_session(broker, session)
-
-
-def expire_later(broker: "Broker", session: Session) -> None:
-    assert session.expires_at_ns is not None
-    session.expiry_timer = broker.timers.later(session.expires_at_ns, end_session, session)
-
-
-def _cancel_timers(broker: "Broker", session: Session) -> None:
-    broker.timers.cancel(session.will_timer)
-    broker.timers.cancel(session.expiry_timer)
-
-
-def end_session(broker: "Broker", session: Session, now_ns: int) -> None:
-    _cancel_timers(broker, session)
-    _send_will(broker, session, now_ns)
-    sessions = broker.sessions if session.link is None else broker.links
-    if sessions.get(session.client_id) is session:
-        del sessions[session.client_id]
-    persist.forget_session(broker, session)
-    handle_subscribe.forget_all(broker, session, now_ns)
-    for delivery in persist.deliveries(broker, session):
-        deliver.drop(broker, session, delivery, Reason.SESSION_ENDED, now_ns)
-    session.queue.clear()
-    if session.link is not None:
-        session.link.staged.clear()
-    session.inflight.clear()
-    session.expires_at_ns = None
-
-
-def _send_will(broker: "Broker", session: Session, now_ns: int) -> None:
-    will, session.will = session.will, None
-    if will is None:
-        return
-    expiry_s = will.message_expiry_interval
-    expires_at_ns = None if expiry_s is None else now_ns + expiry_s * NS_PER_S
-    payload = will.payload or b""
-    message = Message(will.topic, payload, int(will.qos), will.retain, session, properties_of(will), expires_at_ns)
-    code = handle_publish.refusal(broker, session, message)
-    broker.identify(message)
-    broker.log_message(now_ns, Kind.REJECTED if code else Kind.RECEIVED, session.log_number, message, message.qos, code)
-    if code == 0:
-        handle_publish.publish(broker, message, now_ns)
 
 
 def _keep_alive(broker: "Broker", connection: "Connection", due_ns: int) -> None:

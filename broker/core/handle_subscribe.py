@@ -55,7 +55,7 @@ def subscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Subscrib
             session, wanted.pattern, qos, wanted.no_local, wanted.retain_as_published, packet.subscription_id or 0
         )
         subscription.wants_retained = retain_handling != NEVER
-        is_new = _add(broker, subscription, packet.user_properties, now_ns)
+        is_new = add(broker, subscription, packet.user_properties, now_ns)
         codes.append(_GRANTED[qos])
         is_wanted = retain_handling == ALWAYS or (retain_handling == IF_NEW and is_new)
         if is_wanted and not wanted.pattern.startswith(SHARE):
@@ -70,7 +70,7 @@ def _is_advertised(session: Session, pattern: str) -> bool:
     return pattern.startswith(ADVERTISE if session.link is None else (ADVERTISE, ANSWERED, REQUESTED))
 
 
-def _add(broker: "Broker", subscription: Subscription, properties: list[tuple[str, str]], now_ns: int) -> bool:
+def add(broker: "Broker", subscription: Subscription, properties: list[tuple[str, str]], now_ns: int) -> bool:
     """Add a subscription to the table, and tell the routing strategy if it is new; returns whether it is new.
 
     A repeated SUBSCRIBE is not a new subscription.
@@ -89,7 +89,8 @@ def _add(broker: "Broker", subscription: Subscription, properties: list[tuple[st
         subscription.entry_count = (old.entry_count if old else 0) + is_new
     else:
         is_new = old is None
-        subscription.identity = old.identity if old else child_link.identity_of(broker, session, properties)
+        known = old.identity if old else subscription.identity  # a session that comes from another broker has them
+        subscription.identity = known or child_link.identity_of(broker, session, properties)
     session.subscriptions[topic_filter] = subscription
     broker.subscriptions.add(subscription)
     subscription.row_number = old.row_number if old else 0
@@ -189,7 +190,7 @@ def announced_by_parent(broker: "Broker", session: Session, change: Change, now_
     if change.is_added:
         subscription = Subscription(session, entry.filter, 2, True, True, 0)
         subscription.wants_retained = False
-        _add(broker, subscription, properties, now_ns)
+        add(broker, subscription, properties, now_ns)
     else:
         _remove(broker, session, entry.filter, properties, now_ns)
 

@@ -29,11 +29,15 @@ RETAINED_FOR = "overlay-retained"  # marks a retained message that answers a new
 OVERLAY = "$overlay/"  # topics of messages from a parent that are for the child broker itself
 PATH_TOPIC = OVERLAY + "path"  # for messages with the parent's name and its ancestors
 ENTRY_TOPIC = OVERLAY + "entry"  # for messages with an entry that the parent announces or withdraws
-MOVE_TOPIC = OVERLAY + "move"  # for notices about a link that moves, see link_moves.py; both ends of a link send them
+MOVE_TOPIC = OVERLAY + "move"  # for notices about links and sessions that move; both ends of a link send them
 NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE = "notification", "subscribe", "unsubscribe"  # kinds of messages on links
 ADVERTISE, UNADVERTISE, UNADVERTISED = "advertise", "unadvertise", "unadvertised"
 REFRESH, RESYNC, RETAINED = "refresh", "resync", "retained"
-KINDS = (NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE, ADVERTISE, UNADVERTISE, UNADVERTISED, REFRESH, RESYNC, RETAINED)
+SESSION_MESSAGE = "moved"  # a message of a session that moves, see session_moves.py
+KINDS = (
+    NOTIFICATION, SUBSCRIBE, UNSUBSCRIBE, ADVERTISE, UNADVERTISE, UNADVERTISED, REFRESH, RESYNC, RETAINED,
+    SESSION_MESSAGE,
+)  # fmt: skip
 ADDRESS_CHARS_MAX = 262  # a host name has at most 255 characters, and a port 5 digits
 DIGITS = 16  # decimal digits of a message's number in its identity
 PACKET_IDS = 65_535  # packet ids are 1 ... 65 535, section 2.2.1
@@ -43,9 +47,10 @@ _TAG_START = b"\x26" + len(MESSAGE).to_bytes(2, "big") + MESSAGE.encode()  # ide
 
 class Link:
     __slots__ = (
-        "address", "advertised", "advertised_index", "announced", "came_from", "entries", "entry_index", "entry_rows",
-        "hands_over", "has_moved", "instance", "is_foreign", "is_parent", "is_silent", "is_successor",
-        "last_received_id", "lost_ns", "moves_to", "peer", "received", "recent_messages", "sent", "skips", "staged",
+        "address", "advertised", "advertised_index", "announced", "came_from", "claims_queued", "entries",
+        "entry_index", "entry_rows", "hands_over", "has_moved", "instance", "is_foreign", "is_known", "is_parent",
+        "is_silent", "is_successor", "last_received_id", "lost_ns", "moved_open", "moves_to", "peer", "received",
+        "recent_messages", "sent", "skips", "staged",
         "staged_floor_ns", "staged_free_ns", "successor",
     )  # fmt: skip
 
@@ -80,6 +85,15 @@ class Link:
         self.came_from = ""  # of a child that has not connected here yet: its parent so far
         self.skips = ""  # a neighbour that still sends to the child itself, so that nothing from there is passed on
         self.hands_over = ""  # the child that the neighbour is about to move to this broker
+        # While sessions move over the link, see session_moves.py and session_claims.py:
+        self.is_known = True  # it has been connected, or the neighbour has said that it will be
+        self.moved_open = 0  # messages of such sessions that the neighbour has not acknowledged
+        self.claims_queued = 0  # claims that wait because the link is down
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether the link is about to end, because it moves. Nothing else should be sent over it."""
+        return self.is_silent or self.successor is not None or self.is_successor or bool(self.moves_to)
 
     def table(self, entry: Entry) -> dict[Entry, int]:
         """The table to which an entry from the neighbour belongs."""

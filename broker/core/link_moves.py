@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING, Any
 
 import mqtt5
 
-from brokerbed.broker.core import deliver, handle_connect, handle_subscribe, persist
+from brokerbed.broker.core import deliver, handle_subscribe, persist, session_end
 from brokerbed.broker.core.announcements import Change
 from brokerbed.broker.core.introduction import SESSION_S
 from brokerbed.broker.core.link import LINK_ID, MOVE_TOPIC, RESYNC, Link
+from brokerbed.broker.core.moving import is_moved
 from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.values import Entry, Message
 from brokerbed.log.record import Kind
@@ -72,6 +73,11 @@ class LinkMoves:
 
     @property
     def is_busy(self) -> bool:
+        """Whether this broker cannot take part in a move now. Links over which a session is on its way stay."""
+        return self.is_moving or self._broker.session_moves.is_busy
+
+    @property
+    def is_moving(self) -> bool:
         """Whether this broker is moving, or a child is about to leave it or to come to it."""
         return any(
             link is not None and (link.successor or link.moves_to or link.hands_over or link.came_from or link.skips)
@@ -224,7 +230,7 @@ class LinkMoves:
         broker, child = self._broker, content["child"]
         assert source.link is not None
         if (stale := broker.links.get(LINK_ID + child)) is not None:
-            handle_connect.end_session(broker, stale, now_ns)
+            session_end.end_session(broker, stale, now_ns)
         session = Session(LINK_ID + child, None, broker.config.service_link is not None)
         session.expiry_s, session.is_ordered, session.user = SESSION_S, True, content["user"]
         link = broker.overlay.open_link(session, child, is_parent=False)
@@ -283,14 +289,24 @@ class LinkMoves:
 
     def received(self, message: Message, now_ns: int) -> None:
         """Handle a notice, when everything that was sent before it has been passed on."""
-        session = message.publisher
+        session, broker = message.publisher, self._broker
+        if not isinstance(session, Session) or session.link is None or session.link.is_foreign:
+            return
+        if is_moved(message.payload):
+            broker.session_moves.arrivals.moved(message.payload, now_ns)
+            return
         content = json.loads(message.payload)
-        if isinstance(session, Session) and session.link is not None and not session.link.is_foreign:
-            handler, placement = self._handlers.get(content["do"]), self._broker.placement
-            if handler is not None:
-                handler(session, content, now_ns)
-            elif placement is not None:
-                placement.received(content, now_ns)
+        what = content["do"]
+        if (handler := self._handlers.get(what)) is not None:
+            handler(session, content, now_ns)
+            if not self.is_moving:
+                broker.session_moves.retry(now_ns)
+        elif (
+            handler := broker.session_moves.handlers.get(what) or broker.session_claims.handlers.get(what)
+        ) is not None:
+            handler(session, content, now_ns)
+        elif broker.placement is not None:
+            broker.placement.received(content, now_ns)
 
     def restore(self, session: Session, link: Link, stored: list[Any]) -> None:
         """The link of a restored session is taking part in a move, or has moved."""
@@ -310,8 +326,11 @@ class LinkMoves:
 
     def notify(self, session: Session, now_ns: int, **content: Any) -> None:
         """Send a notice to a neighbour. It arrives after everything that was sent there before."""
-        message = Message(MOVE_TOPIC, json.dumps(content).encode(), 1, False, None)
-        self._broker.identify(message)
+        self.send_notice(session, json.dumps(content).encode(), now_ns)
+
+    def send_notice(self, session: Session, payload: bytes, now_ns: int) -> None:
+        message = Message(MOVE_TOPIC, payload, 1, False, None)
+        message.origin = self._broker.origin  # it has no number, as it is no message that entered the tree
         deliver.deliver(self._broker, session, Delivery(message, 1, False, ()), now_ns)
 
     def _links_changed(self, now_ns: int) -> None:
@@ -330,7 +349,7 @@ class LinkMoves:
         session.inflight.clear()
         assert session.link is not None
         session.link.staged.clear()
-        handle_connect.end_session(broker, session, now_ns)
+        session_end.end_session(broker, session, now_ns)
 
 
 def _served(broker: "Broker", message: Message, due_ns: int) -> None:

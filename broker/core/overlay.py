@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from brokerbed.broker.core import child_link, deliver, handle_connect, handle_subscribe, link_moves, persist
+from brokerbed.broker.core import child_link, deliver, handle_subscribe, link_moves, persist, session_end
 from brokerbed.broker.core.advertisements import Advertisements, advertisements_of
 from brokerbed.broker.core.announcements import Announcements, Change, kind_of, read_from_parent
 from brokerbed.broker.core.introduction import PING_S, SESSION_S, WINDOW, Introduction
@@ -262,9 +262,10 @@ class Overlay:
         parent = self.parent
         assert parent is not None
         assert parent.link is not None
-        parent.link.is_foreign = name is None
+        parent.link.is_foreign, parent.link.is_known = name is None, True
         parent.link.address = stated_address(accepted.user_properties) or connection.peer
         if not accepted.session_present:
+            self._broker.session_moves.link_forgotten(parent.link, now_ns)
             parent.link.announced.forget_all()
             handle_subscribe.forget_entries(self._broker, parent, now_ns)
             parent.received.clear()  # its packet ids start again
@@ -317,7 +318,7 @@ class Overlay:
         if self.parent is None:
             self.parent = Session(name, None, broker.config.service_link is not None)
             self.parent.expiry_s = SESSION_S
-            self.open_link(self.parent, name, is_parent=True)
+            self.open_link(self.parent, name, is_parent=True).is_known = not self._is_first
         parent = self.parent
         assert parent.link is not None
         parent.link.peer = parent.client_id = name
@@ -330,7 +331,7 @@ class Overlay:
         if self.parent is not None:
             if self.parent.link is not None and self.parent.link.successor is not None:
                 persist.forget_session(self._broker, self.parent.link.successor)
-            handle_connect.end_session(self._broker, self.parent, now_ns)
+            session_end.end_session(self._broker, self.parent, now_ns)
             self.parent = self.moved_to = None
 
     def lost(self, now_ns: int) -> None:
@@ -354,6 +355,8 @@ class Overlay:
         link.announced.repeat_requests(now_ns)
         for entry in link.announced.unwanted(wanted):  # last, so that there is an entry for everything at any time
             self._announce(link, entry, False, RESYNC, now_ns)
+        self._broker.session_moves.linked(session, now_ns)
+        self._broker.session_claims.linked(now_ns)
 
     def _may_have_dropped_ours(self, link: Link, now_ns: int) -> bool:
         """Whether the neighbour may have dropped our entries because they were not repeated while the link was down.

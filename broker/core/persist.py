@@ -262,7 +262,8 @@ def deliveries_in_flight(broker: "Broker", session: Session) -> dict[int, Delive
 def deliveries(broker: "Broker", session: Session) -> list[Delivery]:
     """All deliveries that are still to be sent to this session or acknowledged by it."""
     staged = session.link.staged if session.link is not None else ()
-    return [*deliveries_in_flight(broker, session).values(), *staged, *session.queue]
+    held = session.move.held if session.move is not None else ()
+    return [*deliveries_in_flight(broker, session).values(), *staged, *session.queue, *held]
 
 
 def save_entering(broker: "Broker", message: Message) -> None:

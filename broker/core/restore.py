@@ -6,10 +6,11 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from brokerbed.broker.core import advertisements, deliver, handle_connect, handle_publish, persist
+from brokerbed.broker.core import advertisements, deliver, handle_publish, persist, session_end
 from brokerbed.broker.core.access import may_publish, may_subscribe
 from brokerbed.broker.core.link import MOVE_TOPIC, PACKET_IDS
-from brokerbed.broker.core.rows import EXPIRES_AT, RELEASED, Row
+from brokerbed.broker.core.moving import AWAY, Moving, is_moved
+from brokerbed.broker.core.rows import EXPIRES_AT, OF_DELIVERY, RELEASED, Row
 from brokerbed.broker.core.run import Batch
 from brokerbed.broker.core.session import Delivery, RunRow, SentRun, Session
 from brokerbed.broker.core.subscriptions import Subscription, split_share
@@ -40,7 +41,7 @@ class _Restoring:
         """The driver owns this row."""
 
     def session(self, number: int, row: Row) -> None:
-        client_id, expiry_s, expires_at_ns, link, user = row
+        client_id, expiry_s, expires_at_ns, link, user, *roaming = row  # `roaming`: since version 7 of the store
         broker = self.broker
         demand = None if link is not None else broker.config.session_service.get(client_id)
         is_staged = link is not None and broker.config.service_link is not None
@@ -63,13 +64,24 @@ class _Restoring:
                 broker.overlay.restore_parent(session)
         else:
             sessions = broker.sessions if link is None else broker.links
-            sessions[client_id] = session
-            if expiry_s != handle_connect.NEVER_S:
+            sessions[self._key(session, roaming)] = session
+            if expiry_s != session_end.NEVER_S and session.move is None:
                 session.expires_at_ns = expires_at_ns
                 if expires_at_ns is None:  # the session was connected: its expiry interval begins now
                     session.expires_at_ns = self.now_ns + expiry_s * NS_PER_S
                     persist.save_session(broker, session)
-                handle_connect.expire_later(broker, session)
+                session_end.expire_later(broker, session)
+
+    def _key(self, session: Session, roaming: list[Any]) -> str:
+        """The key of a session by which the broker finds it. One that is leaving is not found by its client's id."""
+        if not roaming:
+            return session.client_id
+        session.claimed, moving = roaming
+        if moving is None:
+            return session.client_id
+        move = Moving.restored(moving)
+        self.broker.session_moves.restored(session, move, self.now_ns)
+        return session.client_id + AWAY + move.hop_out if move.target else session.client_id
 
     def subscription(self, number: int, row: Row) -> None:
         session, topic_filter, qos, no_local, retain_as_published, identifier, identity, wants_retained = row
@@ -151,11 +163,18 @@ class _Restoring:
         if not self._may_read(session, topic):
             self.forbidden.append((session, _delivery(number, row, message)))
             return
+        is_notice = topic == MOVE_TOPIC
+        if is_notice and session.link is not None and is_moved(stored[1] if message is None else message.payload):
+            session.link.moved_open += 1
         if packet_id:
             session.inflight[packet_id] = _delivery(number, row, message)
             return
-        session.is_ordered = session.is_ordered or topic == MOVE_TOPIC
+        session.is_ordered = session.is_ordered or is_notice or row[2] == 0
         session.queue_bytes += size
+        if len(row) > OF_DELIVERY:
+            assert session.move is not None
+            session.move.held.append(_delivery(number, row, message))
+            return
         expires_at_ns = message.expires_at_ns if message is not None else stored[EXPIRES_AT]
         if expires_at_ns is None:
             session.queue.append((number, row, message))  # type: ignore[arg-type]  # see _StoredQueue
@@ -242,13 +261,13 @@ class _StoredQueue(deque[Delivery]):
 
 def _delivery(number: int, row: Row, message: Message | None) -> Delivery:
     """The delivery in a row. `message` is None if the message is part of the row."""
-    session, stored, qos, retain, packet_id, is_released, identifiers, answers = row
+    session, stored, qos, retain, packet_id, is_released, identifiers, answers, *held = row
     if message is None:
         message = _message(stored)
         message.references = 1
     delivery = Delivery(message, qos, retain, identifiers, None if answers is None else Entry(*answers))
     delivery.row_number, delivery.session_row, delivery.packet_id = number, session, packet_id
-    delivery.is_released, delivery.has_waited = is_released, True
+    delivery.is_released, delivery.has_waited, delivery.is_held = is_released, True, bool(held)
     return delivery
 
 

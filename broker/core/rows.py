@@ -9,6 +9,7 @@ from brokerbed.broker.core.subscriptions import Subscription
 from brokerbed.broker.values import NO_PROPERTIES, Entry, Message
 
 Row = tuple[Any, ...]  # contains numbers, text, bytes, None, and tuples of them
+OF_DELIVERY = 8  # the length of a delivery's row; there is one more element if the delivery is held
 EXPIRES_AT = 6  # where a message's row has the time at which it dies
 SENT, RELEASED = 1, 2  # states of messages in the row of a sent run
 
@@ -20,7 +21,10 @@ def session_row(session: Session) -> Row:
     if link is not None:
         move = link.is_silent, link.is_successor, link.has_moved, link.moves_to, link.came_from, link.hands_over
         about_link = link.peer, link.is_parent, link.is_foreign, first_id, *move, link.skips, link.address
-    return session.client_id, session.expiry_s, session.expires_at_ns, about_link, session.user
+    row = session.client_id, session.expiry_s, session.expires_at_ns, about_link, session.user
+    if link is not None:
+        return row
+    return *row, tuple(session.claimed), None if session.move is None else session.move.row()
 
 
 def subscription_row(subscription: Subscription) -> Row:
@@ -68,7 +72,7 @@ def message_row(message: Message) -> Row:
 def delivery_row(delivery: Delivery) -> Row:
     answers = tuple(delivery.answers) if delivery.answers is not None else None
     message = delivery.message.row_number or message_row(delivery.message)
-    return (
+    row = (
         delivery.session_row,
         message,
         delivery.qos,
@@ -78,6 +82,7 @@ def delivery_row(delivery: Delivery) -> Row:
         delivery.identifiers,
         answers,
     )
+    return (*row, True) if delivery.is_held else row
 
 
 def run_row(run: Batch) -> Row:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from brokerbed.broker.core.advertisements import Publisher
     from brokerbed.broker.core.connection import Connection
     from brokerbed.broker.core.link import Link
+    from brokerbed.broker.core.moving import Moving
     from brokerbed.broker.core.subscriptions import Subscription
     from brokerbed.broker.core.timers import Timer
 
@@ -33,6 +34,7 @@ class Delivery:
         "expiry_timer",
         "has_waited",
         "identifiers",
+        "is_held",
         "is_released",
         "message",
         "packet_id",
@@ -58,10 +60,11 @@ class Delivery:
         self.row_number = 0  # of the delivery's row in the store; 0: it has none
         self.session_row = 0  # number of its session's row in the store
         self.is_released = False  # at QoS 2: PUBREC was received and PUBREL was sent
+        self.is_held = False  # it waits behind what still comes from another broker, see moving_queue.py
 
     @property
     def is_notice(self) -> bool:
-        """Whether it is no notification, but a notice that brokers exchange while a link moves."""
+        """Whether it is no notification, but a notice that brokers exchange while a link or a session moves."""
         return self.message.topic == MOVE_TOPIC
 
 
@@ -112,9 +115,10 @@ class SentRun:
 
 class Session:
     __slots__ = (
-        "access", "client_id", "connection", "demand", "expires_at_ns", "expiry_s", "expiry_timer", "has_service",
-        "ids_reserved", "inflight", "is_ordered", "link", "log_number", "next_id", "parked", "publisher", "queue",
-        "queue_bytes", "received", "received_rows", "row_number", "service_due_ns", "service_left_ns", "subscriptions",
+        "access", "claimed", "client_id", "connection", "demand", "expires_at_ns", "expiry_s", "expiry_timer",
+        "has_service", "ids_reserved", "inflight", "is_clean", "is_ordered", "link", "log_number", "move", "next_id",
+        "parked", "publisher", "queue", "queue_bytes", "received",
+        "received_rows", "row_number", "service_due_ns", "service_left_ns", "subscriptions",
         "user", "will", "will_timer",
     )  # fmt: skip
 
@@ -137,6 +141,7 @@ class Session:
         self.will_timer: Timer | None = None
         self.expiry_timer: Timer | None = None
         self.demand = demand  # emulated service time at this session's output
+        # Every message for it is handled alone: it has emulated service, or it moves.
         self.has_service = demand is not None or is_staged  # `is_staged`: a link has emulated service before its queue
         self.service_due_ns: int | None = None  # while connected: when the service of the current message ends
         self.service_left_ns: int | None = None  # while disconnected: remaining service time of the current message
@@ -146,7 +151,10 @@ class Session:
         self.publisher: Publisher | None = None  # set once a client has advertised something
         self.user: str | None = None  # the owner of the session, if the broker distinguishes users
         self.access: Access | None = None  # the access rules for the client; None: it may do everything
-        self.is_ordered = False  # at QoS 0, too, nothing overtakes what waits in the queue: a link is moving
+        self.is_ordered = False  # at QoS 0, too, nothing overtakes what waits in the queue: it has moved
+        self.move: Moving | None = None  # while the session of a client moves to another broker
+        self.claimed: tuple[int, str] = (0, "")  # when and where its client connected last, see session_claims.py
+        self.is_clean = False  # it began with a clean start, so its client does not want what another broker may have
 
     def take_id(self) -> int:
         """Take a packet id that is not in use. The send windows keep the number in use far below PACKET_IDS."""

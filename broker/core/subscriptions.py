@@ -121,7 +121,9 @@ class SharedGroup:
         """The next member in turn that is connected; if none is, the next in turn."""
         members = self._in_order
         if not members:
-            members = self._in_order = list(self.members.values())
+            moves = [(it, it.session.move) for it in self.members.values()]
+            present = [it for it, move in moves if move is None or not move.ignores_groups]
+            members = self._in_order = present or list(self.members.values())
         turn = self.turn if self.turn < len(members) else 0
         if members[turn].session.connection is None:
             in_turn = (*range(turn, len(members)), *range(turn))
@@ -232,6 +234,13 @@ class Subscriptions:
         if node.is_empty:
             self._prune(topic_filter)
         self._forget(topic_filter)
+
+    def group_changed(self, full_filter: str) -> None:
+        """A member of a shared group may have become one that gets messages."""
+        group, topic_filter = split_share(full_filter)
+        node = self._node(topic_filter, create=False)
+        assert node is not None
+        node.groups[group].changed()
 
     def route(self, topic: str) -> Route:
         route = self.routes.get(topic)

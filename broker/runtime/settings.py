@@ -42,12 +42,13 @@ _NOT_LIMITS = (
     "users",
     "access",
     "allow_anonymous",
+    "roaming",
 )
 LIMITS = {field.name: field for field in fields(BrokerConfig) if field.name not in _NOT_LIMITS}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # the names of brokers, with the same syntax as in scenarios
 KEYS = (
     "address", "allow_anonymous", "password_file", "access_file", "link_secret_file", "tls_cert", "tls_key", "testbed",
-    "limits", "service", "parent", "routing_parameters",
+    "limits", "service", "parent", "routing_parameters", "roaming", "move_timeout_s",
 )  # fmt: skip
 PARENT_KEYS = {"name", "user", "password_file", "tls_ca", "foreign"}
 MEMORY, PROCESS, DISK = DURABILITIES = ("memory", "process", "disk")
@@ -138,9 +139,10 @@ def settings(arguments: list[str]) -> Settings:
         users=users,
         access=access,
         allow_anonymous=_allows_anonymous(options, given.get("allow_anonymous"), users is not None),
-        is_testbed=_is_testbed(options.config, given.get("testbed", False)),
+        is_testbed=_truth(options.config, "testbed", given.get("testbed", False)),
+        roaming=_truth(options.config, "roaming", given.get("roaming", True)),
         **_service(options.config, given.get("service", {}), f"{name} {incarnation}"),
-        **_limits(options.config, given.get("limits", {})),
+        **_limits(options.config, _with_move_timeout(given)),
     )
     tls = _server_tls(options.config, folder, given)
     parent = _parent_address(options.parent) if options.parent else None
@@ -276,9 +278,15 @@ def _limits(file: Path, given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _is_testbed(file: Path, wanted: Any) -> bool:
+def _with_move_timeout(given: dict[str, Any]) -> dict[str, Any]:
+    """The limits. `move_timeout_s` may stand beside `roaming`, where one looks for it."""
+    limits = given.get("limits", {})
+    return {**limits, "move_timeout_s": given["move_timeout_s"]} if "move_timeout_s" in given else limits
+
+
+def _truth(file: Path, key: str, wanted: Any) -> bool:
     if not isinstance(wanted, bool):
-        raise SettingsError(f"{file}: testbed must be true or false, not {wanted}")
+        raise SettingsError(f"{file}: {key} must be true or false, not {wanted}")
     return wanted
 
 

@@ -21,7 +21,7 @@ from brokerbed.broker.core.store import StoreFullError
 FILE = "store.sqlite"
 PARTS = ("", "-wal", "-journal", "-shm")  # suffixes of the files that a store may consist of
 APPLICATION_ID = 0x62726264  # "brbd": marks the file as brokerbed's
-VERSION = 6  # version of the rows and their meaning; see MIGRATIONS
+VERSION = 7  # version of the rows and their meaning; see MIGRATIONS
 MARSHAL_VERSION = 2  # a version of the encoding that every Python can read
 CRC_RESIDUE = 0x2144DF1C  # the CRC-32 of any data that ends with its own CRC-32
 SPARE_PAGES_MAX = 1000  # unused pages before the file is made smaller
@@ -194,6 +194,7 @@ MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {  # from version 
     3: lambda _: None,  # to 4: rows of announced entries may name the session of their link
     4: lambda _: None,  # to 5: there may be rows of runs
     5: lambda _: None,  # to 6: rows of links may say that the link moves
+    6: lambda _: None,  # to 7: rows of sessions and deliveries may say that the session moves
 }
 
 

@@ -286,7 +286,7 @@ def corrupt(data: st.DataObject, broker: Broker, now_ns: int) -> None:
         assert session.link is not None
         properties = [("overlay-identity", entry.identity)] if entry.identity else []
         age_ns = data.draw(st.integers(-100, 0)) * NS_PER_S
-        handle_subscribe._add(broker, Subscription(session, entry.filter, 2, True, True, 0), properties, now_ns)
+        handle_subscribe.add(broker, Subscription(session, entry.filter, 2, True, True, 0), properties, now_ns)
         session.link.entries[Entry(entry.filter, entry.identity)] += age_ns
     elif links and action == "remove":
         forget_entries(broker, data.draw(st.sampled_from(links)), now_ns)

@@ -1,7 +1,8 @@
 """The fault campaign: `python -m tests.virtual.campaign`. Exit code 1 if a schedule failed.
 
 A failing schedule is shrunk and written out as a test file. With `--moves` links move, under peer routing. With
-`--lifetimes` messages expire, and the scenario of a failing schedule is printed.
+`--lifetimes` messages expire, and the scenario of a failing schedule is printed. With `--roaming` clients go from
+broker to broker, and their sessions follow them; a failing schedule is printed.
 """
 
 import argparse
@@ -13,6 +14,7 @@ from itertools import repeat
 from pathlib import Path
 
 from tests.virtual import lifetimes
+from tests.virtual.roaming import draw_roaming, roaming_problems
 from tests.virtual.schedules import BUGS, Schedule, draw, draw_moving, problems
 from tests.virtual.shrinking import as_test, shrink
 
@@ -32,6 +34,10 @@ def first_problem_of_lifetimes(seed: int) -> str | None:
     return next(iter(lifetimes.problems(seed)), None)
 
 
+def first_problem_of_roaming(seed: int) -> str | None:
+    return next(iter(roaming_problems(draw_roaming(seed))), None)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.virtual.campaign", description=__doc__)
     parser.add_argument("--schedules", type=int, default=1000, help="how many (1000)")
@@ -40,13 +46,14 @@ def main() -> int:
     parser.add_argument("--lifetimes", action="store_true", help="schedules with messages that expire")
     parser.add_argument("--out", type=Path, default=Path(), help="where the test file of a failure is written")
     parser.add_argument("--moves", action="store_true", help="schedules under peer routing in which links move")
+    parser.add_argument("--roaming", action="store_true", help="schedules in which clients go from broker to broker")
     chosen = parser.parse_args()
     begun = time.monotonic()
     seeds = range(chosen.first, chosen.first + chosen.schedules)
     with ProcessPoolExecutor() as pool:
         found = (
-            pool.map(first_problem_of_lifetimes, seeds)
-            if chosen.lifetimes
+            pool.map(first_problem_of_roaming if chosen.roaming else first_problem_of_lifetimes, seeds, chunksize=1)
+            if chosen.lifetimes or chosen.roaming
             else pool.map(
                 first_problem_of_moves if chosen.moves else first_problem, seeds, repeat(chosen.bug), chunksize=CHUNK
             )
@@ -54,8 +61,9 @@ def main() -> int:
         for done, (seed, problem) in enumerate(zip(seeds, found, strict=True), 1):
             if problem is not None:
                 pool.shutdown(wait=False, cancel_futures=True)
-                if chosen.lifetimes:
-                    print(f"schedule {seed}: {problem}\n{lifetimes.scenario_text(seed)}", flush=True)
+                if chosen.lifetimes or chosen.roaming:
+                    text = draw_roaming(seed).written() if chosen.roaming else lifetimes.scenario_text(seed)
+                    print(f"schedule {seed}: {problem}\n{text}", flush=True)
                     return 1
                 failed = (draw_moving if chosen.moves else draw)(seed)
                 return report(seed, failed, chosen.bug, problem, chosen.out)

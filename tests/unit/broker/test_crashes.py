@@ -136,7 +136,7 @@ class Exchange:
                     self.network.join(child)
             for client in self.clients:
                 client.turn()
-            self.network.settle()
+            self.network.wait(0.1)  # claims of sessions are repeated after a second
             after = self.network.commits, [len(it.got) for it in self.clients], list(self.network.links)
             if before == after and all(it.is_content or it.is_away for it in self.clients):
                 return

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import mqtt5
 import pytest
 
-from brokerbed.broker.core.handle_subscribe import _add
+from brokerbed.broker.core import handle_subscribe
 from brokerbed.broker.core.link import KINDS
 from brokerbed.broker.core.subscriptions import Subscription
 from tests.core_client import FOREVER_S, NS_PER_S
@@ -202,7 +202,7 @@ def test_refresh_mends_corrupted_tables_within_three_periods(routing: str) -> No
     del top.links["$link/b"].subscriptions["true"]
     middle = network.nodes["b"].broker
     forged = Subscription(middle.links["$link/c"], "false", 1, True, True, 0)
-    _add(middle, forged, [], network.now_ns)
+    handle_subscribe.add(middle, forged, [], network.now_ns)
     network.settle()
     assert network.entries("a") == {"b": ["false"]}
     network.wait(11)
