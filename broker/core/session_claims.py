@@ -36,6 +36,7 @@ QUEUED_MAX = 1000  # claims that wait for a link that is down; further ones are 
 REPEATED_S = 1.0  # a claim that was not answered is repeated: a broker may have been killed since
 REPEATED_S_MAX = 60.0  # once the client has a new session, it is repeated less and less often
 ANSWER_S_MAX = 5.0  # how long an answer is awaited if clients must not wait for links that are down
+UNKNOWN = ""  # stands for a parent that was never connected, and so has not told its name
 PACKETS_MAX = 1000  # that a client on a simulated network sends before its CONNACK
 
 
@@ -295,10 +296,13 @@ class SessionClaims:
             link = session.link
             if link is None or link.peer == source or self._is_foreign(link):
                 continue
-            is_first = link.peer not in claim.asked
+            name = link.peer if link.is_known else UNKNOWN
+            if name and link.is_parent:
+                claim.asked.pop(UNKNOWN, None)
+            is_first = name not in claim.asked
             is_down = session.connection is None
             is_complete = is_complete and not is_down
-            if claim.asked.setdefault(link.peer, False):
+            if claim.asked.setdefault(name, False):
                 continue
             if link.is_moving or not link.is_known or (is_down and (not is_first or link.claims_queued >= QUEUED_MAX)):
                 continue
