@@ -166,11 +166,14 @@ def _slow_transfer(scenario: Scenario, peer: Peers, stages: Sequence[Queue]) -> 
 
 
 def _waiting_at_inputs(scenario: Scenario, peer: Peers, stages: Sequence[Queue]) -> float:
-    """How long a notice that needs no service waits at the longest of the inputs on the ways between its brokers."""
+    """How long a notice that needs no service waits at the longest of the inputs on the ways between its brokers.
+
+    Copies of the peers have stages of their own, and a notice waits until what came before has passed all of them.
+    """
     brokers = {name for ends in _links_between(scenario, peer) for name in ends}
     demand_s = centre_of(scenario.service.broker_in).demand_s
     inputs = [queue.response_s - demand_s for queue in stages if queue.stage == "broker_in" and queue.at in brokers]
-    return NAN if any(map(isnan, inputs)) else max((0.0, *inputs))
+    return NAN if any(map(isnan, inputs)) else scenario.copies * max((0.0, *inputs))
 
 
 def mean_links(scenario: Scenario, peer: IntermittentPeer) -> float:
