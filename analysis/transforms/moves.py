@@ -6,7 +6,7 @@ a broker, when it left, and when all of it was at the broker of its peer; not wh
 comes from the last one.
 """
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from brokerbed.analysis.transforms.balance import with_own
@@ -14,6 +14,7 @@ from brokerbed.analysis.transforms.delays import SPAN
 from brokerbed.metrics import MOVE_DELAY
 
 FOREVER = (1 << 62) - 1
+BUCKET = 4096  # positions in a log
 MESSAGE_AT_CLIENT = ("run", "broker", "client", "origin", "sequence")
 
 
@@ -40,20 +41,30 @@ def left_by_last_broker(moved: DataFrame, arrivals: DataFrame) -> DataFrame:
     They are rows of the session's client, as if the message had come from there: what came over the link of a session
     that was coming, if the broker did not route it to the session.
     """
-    came = moved.where("is_in").join(
-        F.broadcast(arrivals.withColumnRenamed("client", "session")),
-        (moved["run"] == arrivals["run"]) & (moved["broker"] == arrivals["broker"])
-        & (moved["client"] == arrivals["link"])
-        & moved["position"].between(arrivals["from_position"], arrivals["to_position"]),
-    )  # fmt: skip
-    others = [name for name in moved.columns if name not in ("client", "is_in")]
-    skipped = came.select(
-        *(moved[name] for name in others), F.col("session").alias("client"), F.lit(False).alias("is_in")
+    bucket, others = _bucket(F.col("position")), [name for name in moved.columns if name not in ("client", "is_in")]
+    closed = arrivals.where(F.col("to_position") < FOREVER)
+    buckets = F.explode(F.sequence(_bucket(F.col("from_position")), _bucket(F.col("to_position"))))
+    came = moved.where("is_in").withColumn("bucket", bucket)
+    skipped = _within(came, closed.withColumn("bucket", buckets), others, "bucket").unionByName(
+        _within(came, arrivals.where(F.col("to_position") == FOREVER), others)
     )
     sessions = arrivals.select("run", "broker", "client").distinct()
     routed = moved.where("is_routed").join(F.broadcast(sessions), ["run", "broker", "client"], "left_semi")
     own = skipped.join(routed.select(*MESSAGE_AT_CLIENT), list(MESSAGE_AT_CLIENT), "left_anti")
     return with_own(moved).unionByName(own.withColumn("is_own", F.lit(True)))
+
+
+def _bucket(position: Column) -> Column:
+    """A part of a log, by which rows find the sessions that were coming: most of these were for a moment."""
+    return F.floor(position / BUCKET)
+
+
+def _within(came: DataFrame, arrivals: DataFrame, others: list[str], *keys: str) -> DataFrame:
+    """The messages that came over the link of a session that was coming, as rows of its client."""
+    there = arrivals.withColumnsRenamed({"client": "session", "link": "client"})
+    is_then = F.col("position").between(F.col("from_position"), F.col("to_position"))
+    rows = came.join(F.broadcast(there), ["run", "broker", "client", *keys]).where(is_then)
+    return rows.select(*others, F.col("session").alias("client"), F.lit(False).alias("is_in"))
 
 
 def departures(events: DataFrame) -> DataFrame:
