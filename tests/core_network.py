@@ -23,6 +23,7 @@ class Pipe:
     node: "Node"
     to: Connection
     is_held: bool = False
+    is_open: bool = True  # what is written after the link has ended arrives nowhere
     waiting: bytes = b""  # under way while the link is held; lost if it is cut
 
 
@@ -106,6 +107,7 @@ class Network:
 
     def cut(self, child: str) -> None:
         up, down = self.links.pop(child)
+        up.driver.is_open = down.driver.is_open = False
         parent = self.parents[child]
         assert parent is not None
         self.nodes[child].broker.lost(up, self.now_ns)
@@ -122,6 +124,7 @@ class Network:
             if name in (child, parent) and child in self.links:
                 assert parent is not None
                 up, down = self.links.pop(child)
+                up.driver.is_open = down.driver.is_open = False
                 other, end = (parent, down) if name == child else (child, up)
                 self.nodes[other].broker.lost(end, self.now_ns)
 
@@ -144,6 +147,8 @@ class Network:
                     busy = True
                     connection.is_dirty = False
                     data, connection.output = b"".join(connection.output), []
+                    if isinstance(connection.driver, Pipe) and not connection.driver.is_open:
+                        continue
                     if isinstance(connection.driver, Pipe) and connection.driver.is_held:
                         connection.driver.waiting += data
                     elif isinstance(connection.driver, Pipe):

@@ -311,6 +311,9 @@ class Broker:
         connection.parts.append(data)
         connection.parts_bytes += len(data)
         self.partial_bytes += len(data)
+        if connection.is_waiting and connection.parts_bytes > self.config.connect_bytes_max:
+            self._forget_parts(connection)
+            self.fail(connection, MqttError("too many packets before CONNACK", 0x97), now_ns)
         while self.partial_bytes > self.config.partial_bytes_max:
             # End the connection with the most buffered bytes, not the one that happened to exceed the limit.
             largest = max(self.connections, key=lambda candidate: candidate.parts_bytes)

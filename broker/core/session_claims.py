@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 WAITING_MAX = 20_000  # clients that wait; further ones get new sessions. Each holds its CONNECT and a claim
 REMEMBERED_MAX = 20_000  # clients whose newest claim is remembered; a claim takes some hundred bytes
 QUEUED_MAX = 1000  # claims that wait for a link that is down; further ones are not sent over it
-REPEATED_S = 1.0  # a claim that was not answered is repeated: a broker may have been killed since
+REPEATED_S = 1.0  # a claim that was not answered is repeated
 REPEATED_S_MAX = 60.0  # once the client has a new session, it is repeated less and less often
 ANSWER_S_MAX = 5.0  # how long an answer is awaited if clients must not wait for links that are down
 UNKNOWN = ""  # stands for a parent that was never connected, and so has not told its name
@@ -51,6 +51,10 @@ class Claim:
         self.way = way  # the brokers between here and the client, this broker's neighbour first
         self.asked: dict[str, bool] = {}  # neighbour -> whether it has answered `nobody`
         self.is_found = False  # the session is somewhere in this direction
+
+    def repeat(self) -> None:
+        """Answers so far do not count any more: a broker may have been killed since, or a link has moved."""
+        self.asked.update(dict.fromkeys(self.asked, False))
 
 
 class Waiting:
@@ -74,6 +78,7 @@ class SessionClaims:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._waiting: dict[str, Waiting] = {}  # by client id
+        self._ids: dict[Connection, str] = {}  # the client ids of the connections that wait
         self._newest: OrderedDict[str, Claim] = OrderedDict()  # by client id
         self._last_number = 0  # the highest number of a claim that was seen here
         self.handlers = {
@@ -108,6 +113,7 @@ class SessionClaims:
             connection, packet, user, key, now_ns + round(timeout_s * NS_PER_S)
         )
         connection.is_waiting = True
+        self._ids[connection] = client_id
         broker.timers.cancel(connection.timer)
         if broker.log is not None:
             broker.log.add(now_ns, Kind.CONNECTING, broker.log.number(client_id))
@@ -153,15 +159,18 @@ class SessionClaims:
             self._give_up(client_id, now_ns)
         else:
             self._set_timer(client_id, waiting, now_ns)
+            if client_id in self._newest:
+                self._newest[client_id].repeat()
             self._ask(client_id, waiting, now_ns)
 
     def _give_up(self, client_id: str, now_ns: int) -> None:
         """The client gets a new session."""
         waiting = self._waiting.pop(client_id)
         session = self._broker.sessions.get(client_id)
-        if session is not None:
+        is_arriving = session is not None and session.move is not None and not session.move.is_settled
+        if is_arriving and session is not None:
             self._broker.session_moves.arrivals.begin_again(session, now_ns)
-        self._accept(waiting, True, now_ns)
+        self._accept(waiting, session is None or is_arriving, now_ns)
         self._repeat_later(client_id, REPEATED_S, now_ns)
 
     def _repeat_later(self, client_id: str, after_s: float, now_ns: int) -> None:
@@ -198,6 +207,7 @@ class SessionClaims:
         broker, connection = self._broker, waiting.connection
         broker.timers.cancel(waiting.timer)
         connection.is_waiting = False
+        del self._ids[connection]
         connection.last_ns = now_ns
         try:
             handle_connect.accept(broker, connection, waiting.packet, False, now_ns, waiting.key, is_new)
@@ -211,7 +221,7 @@ class SessionClaims:
 
     def keep(self, connection: "Connection", packet: mqtt5.Packet | Run | Published) -> None:
         """A client on a simulated network goes on before it has its CONNACK."""
-        waiting = next(it for it in self._waiting.values() if it.connection is connection)
+        waiting = self._waiting[self._ids[connection]]
         if len(waiting.packets) < PACKETS_MAX:
             waiting.packets.append(packet)
         else:
@@ -223,14 +233,12 @@ class SessionClaims:
         if waiting is not None:
             self._broker.timers.cancel(waiting.timer)
             waiting.connection.is_waiting = False
+            del self._ids[waiting.connection]
             self._broker.end(waiting.connection)
 
     def gone(self, connection: "Connection") -> None:
         """A client that was waiting has disconnected. Its session comes here nevertheless."""
-        for client_id, waiting in self._waiting.items():
-            if waiting.connection is connection:
-                self.forget(client_id)
-                return
+        self.forget(self._ids[connection])
 
     def linked(self, now_ns: int) -> None:
         """A link is up: the new neighbour is asked, too."""
@@ -278,11 +286,13 @@ class SessionClaims:
             self.forget(client_id)
         if claim is None or claim.key != key:
             claim = self._remember(client_id, Claim(key, source.link.peer, way))
+        else:
+            claim.repeat()
+            claim.source, claim.way = source.link.peer, way
         if is_wanted and session is not None and broker.config.roaming:
             claim.is_found = True
-            if session.claimed < key:
-                session.claimed = key
-                broker.session_moves.follow(session, way, now_ns)
+            session.claimed = key
+            broker.session_moves.follow(session, way, now_ns)
             return
         if not self._pass_on(claim, content, source.link.peer, now_ns):
             self._notify(source, now_ns, do="unreachable", client=client_id, key=key)

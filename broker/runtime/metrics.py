@@ -55,8 +55,9 @@ class _Snapshot:
             clients.sessions += 1
             clients.entries += len(session.subscriptions)
             clients.inflight += len(session.inflight)
-            if session.queue:
-                clients.messages += (messages := len(session.queue))
+            if session.queue or session.queue_bytes:  # messages that are held have a size, too
+                messages = len(session.queue) + (0 if session.move is None else len(session.move.held))
+                clients.messages += messages
                 clients.bytes += session.queue_bytes
                 fullest_messages = max(fullest_messages, messages)
                 fullest_bytes = max(fullest_bytes, session.queue_bytes)

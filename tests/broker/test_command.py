@@ -113,6 +113,8 @@ def test_password_file_and_access_file(tmp_path: Path) -> None:
         ('address = "nowhere"', 'address must be "HOST:PORT", like "10.0.0.7:1883", not nowhere'),
         ("address = 1883", "address must be"),
         ("testbed = 1", "testbed must be true or false"),
+        ("roaming = 1", "roaming must be true or false"),
+        ("move_timeout_s = -1", "move_timeout_s must be a number that is not negative"),
         ('[parent]\nname = "a/b"', "a broker's name"),
         ("= 3", "not valid TOML"),
     ],

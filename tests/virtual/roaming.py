@@ -17,6 +17,7 @@ from tests.virtual.schedules import ACTIVE_MS, MS, Schedule, Trial, draw
 PATIENT_S = 300.0  # longer than all faults, so that clients always get their old session
 HASTY_S = 1.0  # they may get a new session, and what the old one had comes later
 HASTY_SHARE = 0.25
+MOVING_SHARE = 0.15
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,11 @@ def draw_roaming(seed: int) -> RoamingSchedule:
          random.choice((5, 100, 700)))
         for when, *_ in roams if random.random() < 0.6
     )  # fmt: skip
+    if schedule.routing == "peer" or random.random() < MOVING_SHARE:  # links move, too
+        moves = [
+            (random.randrange(ACTIVE_MS), 1 + random.randrange(brokers - 1), random.randrange(4)) for _ in range(12)
+        ]
+        fields |= {"routing": "peer", "advertisements": (), "moves": tuple(sorted(moves))}
     return RoamingSchedule(
         **fields, roams=roams, move_timeout_s=HASTY_S if random.random() < HASTY_SHARE else PATIENT_S
     )
