@@ -14,9 +14,9 @@ import numpy as np
 from brokerbed.analysis.drawn import drawn_interest
 from brokerbed.analysis.models.contract import Advertisers, Classes, Group, Interest, Model, NotPredictedError, Wire
 from brokerbed.analysis.phases import STEADY, Phase
+from brokerbed.analysis.roaming import RoamingColumns, Sides, repeated, those_who_roam, together
 from brokerbed.analysis.sources import SourceCounts
 from brokerbed.scenario import Churn, Population, Scenario, is_wildcard, matches
-from brokerbed.scenario.demand import SideInterest
 from brokerbed.scenario.topology import Floats
 from brokerbed.topics import REPLIES, covers_strictly
 
@@ -160,7 +160,7 @@ class _Builder:
             yield self._classes(chunk)
 
     def _classes(self, units: Sequence[_Unit]) -> Classes:
-        columns = [column for unit in units for column in unit.columns]
+        columns = _columns_of(units)
         interest = self._interest(columns)
         of_classes = self._publication_rate(columns)
         rates = np.zeros_like(of_classes), np.zeros_like(of_classes), np.zeros_like(of_classes)  # by QoS
@@ -168,18 +168,28 @@ class _Builder:
         permanent, wanted_anyway = self._zeros(columns), self._zeros(columns)
         tree, positions = self._scenario.tree, {column.filter: at for at, column in enumerate(columns)}
         for publisher in self._streams:
-            if publisher.topic in positions:
-                rates[publisher.qos][tree.index[publisher.broker], positions[publisher.topic], :] += publisher.rate
+            for place in publisher.places if publisher.topic in positions else ():
+                share_per_s = publisher.rate / len(publisher.places)  # a peer that roams is everywhere equally often
+                rates[publisher.qos][tree.index[place], positions[publisher.topic], :] += share_per_s
         for subscriber in self._receivers:
+            if subscriber.roams:
+                for place in subscriber.places if subscriber.topic in positions else ():
+                    at = tree.index[place], positions[subscriber.topic]
+                    interest.mean_active[at] += 1 / len(subscriber.places)
+                continue
             broker = tree.index[subscriber.broker]
             if subscriber.topic in positions:
                 permanent[broker, positions[subscriber.topic]] += 1
             if is_wildcard(subscriber.topic):
                 covered = [at for at, column in enumerate(columns) if covers_strictly(subscriber.topic, column.filter)]
                 wanted_anyway[broker, covered] = 1
-        drawn = self._place(columns, interest, permanent)
-        wide = self._wide_interest([column.group for column in columns])
+        roaming = self._roaming(units)
         moments = len(self._phase.weights)
+        below, above = together(self._place(columns, interest, permanent), repeated(roaming.subscribing, moments)) or (
+            None,
+            None,
+        )
+        wide = self._wide_interest([column.group for column in columns])
         at_qos_0, at_qos_1, at_qos_2 = (rate.reshape(len(tree), -1) for rate in rates)
         published = at_qos_0, at_qos_1, at_qos_2
         return Classes(
@@ -188,8 +198,9 @@ class _Builder:
             permanent=np.repeat(permanent, moments, axis=1),
             wanted_anyway=np.repeat(wanted_anyway, moments, axis=1),
             publication_rate=published[0] + published[1] + published[2],
-            below=drawn[0],
-            above=drawn[1],
+            below=below,
+            above=above,
+            roaming_covers=repeated(roaming.covering, moments),
             wide=None if wide is None else _flat(wide),
             advertisers=self._advertisers(columns) if self._model.uses_advertisements else None,
             groups=tuple(_groups(units, moments)) if self._model.uses_groups else (),
@@ -221,18 +232,26 @@ class _Builder:
                 self._fill(interest, (broker, at[number]), churn)
         return interest
 
-    def _place(
-        self, columns: Sequence[_Column], interest: Interest, permanent: Floats
-    ) -> tuple[SideInterest | None, SideInterest | None]:
+    def _roaming(self, units: Sequence[_Unit]) -> RoamingColumns:
+        if self._model.uses_groups:
+            for subscriber in those_who_roam(self._scenario.subscribers):
+                for unit in units:
+                    others = [column.filter for column in unit.columns if unit.wide is not None]
+                    is_wide = unit.wide is not None and unit.wide.filter == subscriber.topic
+                    if not is_wide and any(covers_strictly(subscriber.topic, other) for other in others):
+                        raise NotPredictedError("merging with a peer that roams and whose filter covers others")
+        return RoamingColumns(self._scenario, [column.filter for column in _columns_of(units)])
+
+    def _place(self, columns: Sequence[_Column], interest: Interest, permanent: Floats) -> Sides | None:
         """Adds the subscribers that are placed at leaves."""
         placement = self._scenario.subscriptions.placement
         of_classes = [place for place, column in enumerate(columns) if column.class_number is not None]
         if placement is None or not of_classes:
-            return None, None
+            return None
         cells = np.ix_(placement.brokers, of_classes)
         if not placement.is_random:
             permanent[cells] += 1
-            return None, None
+            return None
         interest.mean_active[cells] += placement.share
         for rates in (interest.arrivals, interest.departures):
             rates[cells] += placement.arrival_rate_per_s
@@ -267,17 +286,19 @@ class _Builder:
 
     def _advertisers(self, columns: Sequence[_Column]) -> Advertisers:
         counts, always = self._zeros(columns), self._zeros(columns)
-        found = SourceCounts(self._scenario)
+        fixed = SourceCounts(self._scenario)
         for place, column in enumerate(columns):
-            counts[:, place], always[:, place] = found.of(column.filter)
+            counts[:, place], always[:, place] = fixed.of(column.filter)
         sources = self._scenario.publications.sources
         moments = len(self._phase.weights)
         is_topic = np.repeat(np.array([self._is_advertised(column.filter) for column in columns]), moments)
         counts, always = np.repeat(counts, moments, axis=1), np.repeat(always, moments, axis=1)
+        found = RoamingColumns(self._scenario, [column.filter for column in columns]).advertising
+        roaming = repeated(found, moments)
         if sources is None:
-            return Advertisers(always + counts, 0 * counts, 0 * counts, is_topic)
+            return Advertisers(always + counts, 0 * counts, 0 * counts, is_topic, roaming)
         odds = sources.on.mean_s / sources.off.mean_s
-        return Advertisers(always, counts / sources.off.mean_s, counts * np.log1p(odds), is_topic)
+        return Advertisers(always, counts / sources.off.mean_s, counts * np.log1p(odds), is_topic, roaming)
 
     def _is_advertised(self, topic_filter: str) -> bool:
         """Whether those who publish to this filter advertise it itself: topics, but all topics of answers as one."""
@@ -306,6 +327,10 @@ class _Builder:
         interest.appearing[cells] = interest.disappearing[cells] = subscriptions.appearing_per_s
         interest.mean_active[cells] = subscriptions.mean_active
         interest.arrivals[cells] = interest.departures[cells] = subscriptions.arrival_rate_per_s
+
+
+def _columns_of(units: Sequence[_Unit]) -> list[_Column]:
+    return [column for unit in units for column in unit.columns]
 
 
 def _flat(interest: Interest) -> Interest:

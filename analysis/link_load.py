@@ -164,6 +164,8 @@ def unknown_bytes(scenario: Scenario) -> str | None:
         return "there is no model of the bytes of advertisements that come and go or are repeated"
     if scenario.requesters:
         return "there is no model of the bytes of requests and responses"
+    if any(peer.roams for peer in (*scenario.publishers, *scenario.subscribers)):
+        return "there is no model of the bytes of sessions that follow their peers over narrow links"
     if any(publisher.expiry for publisher in scenario.publishers):
         return "there is no model of the bytes of messages with a lifetime, of which some never cross a link"
     names = [publisher.id for publisher in scenario.publishers]

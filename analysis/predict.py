@@ -12,16 +12,24 @@ import numpy as np
 
 from brokerbed.analysis import traced
 from brokerbed.analysis.columns import class_columns, peer_columns
-from brokerbed.analysis.delays import predict_delays
+from brokerbed.analysis.delays import Delays, predict_delays
 from brokerbed.analysis.demands import part_columns
-from brokerbed.analysis.lifetimes import entering, with_lifetimes
-from brokerbed.analysis.link_load import LinkLoad, link_load, narrow_directions, no_load, unknown_bytes
+from brokerbed.analysis.lifetimes import Entering, entering, with_lifetimes
+from brokerbed.analysis.link_load import (
+    LinkLoad,
+    NarrowDirection,
+    link_load,
+    narrow_directions,
+    no_load,
+    unknown_bytes,
+)
 from brokerbed.analysis.metrics.definition import Theory
 from brokerbed.analysis.metrics.registry import definitions
 from brokerbed.analysis.models.contract import Classes, Model, NotPredictedError, Traffic, no_traffic
 from brokerbed.analysis.models.registry import MODELS
 from brokerbed.analysis.path_times import with_distribution
 from brokerbed.analysis.phases import phases_of
+from brokerbed.analysis.placements import delays_of_placements, roams
 from brokerbed.analysis.queues import NAN, Queue, Way
 from brokerbed.metrics import PER_LINK, PER_PHASE, TOTAL, Labels, Row, method_of
 from brokerbed.scenario import Experiment, Peer, Scenario, matches
@@ -59,10 +67,11 @@ class Prediction:
         for subscriber in self.scenario.receivers:
             session = sessions.get(subscriber.id)
             if session is None or isnan(session.response_s) or session.expires:
-                unknown.add(subscriber.broker)
+                unknown.update(subscriber.places)
                 continue
-            messages = session.rate_per_s * session.response_s * self.scenario.copies
-            waiting[subscriber.broker] = waiting.get(subscriber.broker, 0.0) + messages
+            messages = session.rate_per_s * session.response_s * self.scenario.copies / len(subscriber.places)
+            for place in subscriber.places:
+                waiting[place] = waiting.get(place, 0.0) + messages
         return {broker: messages for broker, messages in waiting.items() if broker not in unknown}
 
     def as_json(self, detail: bool) -> dict[str, Any]:
@@ -91,26 +100,24 @@ def predict(scenario: Scenario, detail: bool = True, tree_is_final: bool = False
     model = MODELS.all.get(scenario.routing)
     if model is None:
         return _unpredicted(scenario, f"{scenario.routing} routing")
-    entered = entering(scenario)
-    alive = entered.scenario
+    unknown = unknown_bytes(scenario)
     try:
-        offered = [
-            _offered(alive, model, chain(class_columns(alive, model, phase), part_columns(alive)))
-            for phase in phases_of(alive)
-        ]
-        of_one_copy, load_of_one_copy = _offered(alive, model, peer_columns(alive, model))
+        expected = _expected(scenario, model, bytes_are_known=unknown is None)
+        if roams(scenario):
+            delays = delays_of_placements(
+                scenario, lambda placed: _delays(_expected(placed, model, bytes_are_known=unknown is None))
+            )
+        else:
+            delays = _delays(expected)
     except NotPredictedError as error:
         return _unpredicted(scenario, str(error))
-    of_classes = reduce(Traffic.__add__, (traffic for traffic, _ in offered)).times(1 / len(offered))
-    load = reduce(LinkLoad.__add__, (load for _, load in offered)).times(1 / len(offered))
-    unknown = unknown_bytes(scenario)
-    narrow = narrow_directions(scenario, load + load_of_one_copy.times(scenario.copies), is_known=unknown is None)
-    delays = with_lifetimes(scenario, predict_delays(scenario, of_classes, of_one_copy, narrow), entered)
-    delays = replace(delays, ways=tuple(map(with_distribution, delays.ways)))
     whole, *parts = [
         traffic if delays.throughput_is_known else _without_notifications(traffic)
-        for traffic in (each + of_one_copy.times(scenario.copies) for each in (of_classes, *(it for it, _ in offered)))
+        for traffic in (
+            each + expected.of_one_copy.times(scenario.copies) for each in (expected.of_classes, *expected.phases)
+        )
     ]
+    narrow = expected.narrow
     rows = _rows(Theory(scenario, whole, delays.ways, delays.stages, tuple(narrow.values())), detail)
     if detail and scenario.profiles:
         rows = (*rows, *_phase_rows([Theory(scenario, part, (), (), ()) for part in parts]))
@@ -126,6 +133,41 @@ def predict(scenario: Scenario, detail: bool = True, tree_is_final: bool = False
     if not scenario.subscriptions.forgets:
         notes = (*notes, ENSEMBLE)
     return Prediction(scenario, rows, delays.ways, tuple(delays.unstable), notes)
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """The traffic of a scenario."""
+
+    entered: Entering
+    of_classes: Traffic
+    of_one_copy: Traffic  # of the peers, if they have copies
+    phases: tuple[Traffic, ...]  # of the classes
+    narrow: dict[str, NarrowDirection]
+    scenario: Scenario
+
+
+def _expected(scenario: Scenario, model: Model, bytes_are_known: bool) -> _Expected:
+    """May raise NotPredictedError."""
+    entered = entering(scenario)
+    alive = entered.scenario
+    offered = [
+        _offered(alive, model, chain(class_columns(alive, model, phase), part_columns(alive)))
+        for phase in phases_of(alive)
+    ]
+    of_one_copy, load_of_one_copy = _offered(alive, model, peer_columns(alive, model))
+    of_classes = reduce(Traffic.__add__, (traffic for traffic, _ in offered)).times(1 / len(offered))
+    load = reduce(LinkLoad.__add__, (load for _, load in offered)).times(1 / len(offered))
+    load = load + load_of_one_copy.times(scenario.copies)
+    narrow = narrow_directions(scenario, load, is_known=bytes_are_known)
+    return _Expected(entered, of_classes, of_one_copy, tuple(traffic for traffic, _ in offered), narrow, scenario)
+
+
+def _delays(expected: _Expected) -> Delays:
+    scenario = expected.scenario
+    delays = predict_delays(scenario, expected.of_classes, expected.of_one_copy, expected.narrow)
+    delays = with_lifetimes(scenario, delays, expected.entered)
+    return replace(delays, ways=tuple(map(with_distribution, delays.ways)))
 
 
 def _unpredicted(scenario: Scenario, what: str) -> Prediction:
@@ -202,7 +244,7 @@ def _unmatched_topics(scenario: Scenario) -> Iterator[str]:
             has_publisher = any(matches(topic, published_topic) for published_topic in topics)
             if not has_publisher and not scenario.publications.mean_rate_per_s(scenario.classes_matching(topic)):
                 yield (
-                    f"{kind} {receiver.id} at {receiver.broker} receives nothing, as nobody publishes to {topic};"
+                    f"{kind} {receiver.id} at {_where(receiver)} receives nothing, as nobody publishes to {topic};"
                     f" correct its topic, or publish to it{others}"
                 )
     filters = [*(receiver.topic for receiver in scenario.receivers), *scenario.filters_of_parts]
@@ -211,7 +253,7 @@ def _unmatched_topics(scenario: Scenario) -> Iterator[str]:
         has_subscriber = any(matches(topic_filter, topic) for topic_filter in filters)
         if not has_subscriber and not _is_class_wanted(scenario, topic):
             yield (
-                f"publisher {publisher.id} at {publisher.broker} reaches nobody, as nobody subscribes to {topic};"
+                f"publisher {publisher.id} at {_where(publisher)} reaches nobody, as nobody subscribes to {topic};"
                 f" correct its topic, or subscribe to it{_listed('subscribers', scenario.subscribers)}"
             )
     for requester in requesters:
@@ -228,6 +270,10 @@ def _is_class_wanted(scenario: Scenario, topic: str) -> bool:
     subscriptions = scenario.subscriptions
     is_in_group = scenario.group_above(topic) is not None and subscriptions.wide is not None
     return is_in_group or subscriptions.mean_active(scenario.classes_matching(topic)) > 0
+
+
+def _where(peer: Peer) -> str:
+    return ", ".join(peer.places)
 
 
 def _listed(kind: str, peers: Sequence[Peer]) -> str:

@@ -5,6 +5,7 @@
 | `rate.<what>` | | middle of an interval of time, s | per second |
 | `rate.cost` | | middle of an interval of time, s | what notifications cost per second, if links may move |
 | `move` | child, its parent so far and its next one | s | |
+| `moves_of` | a peer that roams | how often its session has moved since the beginning | over how many links in all |
 | `delay` | publisher and subscriber | s | the share of delays that were longer |
 | `delay.stage` | stage and place of a queue | s | the share of times in the queue that were longer |
 | `on` | peer | connected from, s | to, s |

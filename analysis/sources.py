@@ -8,7 +8,7 @@ from brokerbed.topics import REPLIES, overlap
 
 
 class SourceCounts:
-    """The advertisers of a scenario. Every broker and class with a rate above 0 is a source."""
+    """The advertisers that stay at a broker; roaming.py has the others. Every broker-class rate above 0 is a source."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -33,7 +33,7 @@ class SourceCounts:
                 counts[broker] += change
         publishers = np.zeros(len(scenario.tree))
         for publisher in scenario.generators:
-            if matches(topic_filter, publisher.topic):
+            if matches(topic_filter, publisher.topic) and not publisher.roams:
                 publishers[scenario.tree.index[publisher.broker]] += 1
         if overlap(topic_filter, REPLIES):
             for responder in scenario.responders:

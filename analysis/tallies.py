@@ -21,6 +21,7 @@ from brokerbed.metrics import (
     ALL_MESSAGES,
     CONTROL_MESSAGES,
     LOCAL_ENTRIES,
+    MOVED_MESSAGES,
     NOTIFICATIONS,
     RECEIVED_NOTIFICATIONS,
     REMOTE_ENTRIES,
@@ -32,6 +33,7 @@ from brokerbed.scenario.topology import Floats
 from brokerbed.scenario.units import NS_PER_S
 
 NOTIFIED, CONTROL_SENT = "link.notifications", "link.control"  # by link and batch
+MOVED = "moved"  # by batch: messages of sessions that move
 BROKER_RECEIVED = "broker.received"  # by broker and batch
 REMOTE, LOCAL, ADVERTISED = "entries.remote", "entries.local", "entries.advertised"  # changes, by broker and interval
 PUBLICATIONS, SUBSCRIPTIONS, MESSAGES = "publications", "subscriptions", "messages"  # by broker or peer, and bin
@@ -118,6 +120,11 @@ def received_cells(tally: Tally, points: Mapping[int, int], batch_s: Mapping[int
     """Counts per broker and batch."""
     counts = tally.of(BROKER_RECEIVED).set_index(["run", "name", "time"])["count"].astype(float)
     return _complete(_link_part(RECEIVED_NOTIFICATIONS, counts), points, batch_s)
+
+
+def moved_cells(tally: Tally, points: Mapping[int, int], batch_s: Mapping[int, Floats]) -> pd.DataFrame:
+    counts = tally.of(MOVED).set_index(["run", "time"])["count"].astype(float)
+    return _complete(_link_part(MOVED_MESSAGES, counts), points, batch_s)
 
 
 def cost_cells(

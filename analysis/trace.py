@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from brokerbed.analysis.errors import RunError
-from brokerbed.log.record import CLIENTS, Reason
+from brokerbed.log.record import CLIENTS, WAITED, Reason
 
 NAMES_SHOWN_MAX = 5  # publishers that an error message lists
 Key = tuple[str, bool, str]  # event, whether the testbed's clients logged it, client or link
@@ -104,6 +104,8 @@ def _is_clients(row: dict[str, Any]) -> bool:
 
 
 def _key(row: dict[str, Any]) -> Key:
+    if row["event"] == "moved":
+        return "moved", False, _client(row).rpartition(">")[2]  # the broker to which it came
     return row["event"], _is_clients(row), _client(row)
 
 
@@ -115,6 +117,8 @@ def _client(row: dict[str, Any]) -> str:
 
 def _cause(row: dict[str, Any]) -> Key | None:
     """What the other side must have done before this step."""
+    if row["event"] == "queued" and row["flags"] & WAITED:  # it came with the session of the client
+        return "moved", False, row["broker"]
     event = {"received": "sent", "acknowledged": "received"}.get(row["event"])
     if event is None:
         return None
@@ -130,7 +134,11 @@ def _ranks(rows: list[dict[str, Any]]) -> dict[str, int]:
     entered = [row["broker"] for row in rows if row["event"] == "received" and ">" not in (row["client"] or "")]
     order += [broker for broker in entered if broker != CLIENTS]
     for place in order:
-        sent = (row["client"] or "" for row in rows if row["broker"] == place and row["event"] in ("queued", "sent"))
+        sent = (
+            row["client"] or ""
+            for row in rows
+            if row["broker"] == place and row["event"] in ("queued", "sent", "moved")
+        )
         reached = (client.split(">")[1] for client in sent if ">" in client)
         order += [broker for broker in dict.fromkeys(reached) if broker not in order]
     return {place: rank for rank, place in enumerate(dict.fromkeys(order))}
@@ -145,7 +153,7 @@ def _rows(dataset: ds.Dataset, name: str, number: int) -> Iterator[dict[str, Any
     by_broker = (pc.field("event") == "identified") & (pc.field("sequence") == number) & (pc.field("origin") == name)
     table = dataset.to_table(columns=["client", "number"], filter=by_broker)
     identities.update((row["client"], row["number"]) for row in table.to_pylist())
-    columns = ["time_ns", "position", "broker", "event", "client", "reason"]
+    columns = ["time_ns", "position", "broker", "event", "client", "reason", "flags"]
     for origin, sequence in sorted(identities):
         is_step = ~pc.field("event").isin(["identified", "expires"])  # the time of `expires` is still to come
         is_of_message = (pc.field("origin") == origin) & (pc.field("sequence") == sequence) & is_step

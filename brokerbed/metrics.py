@@ -16,6 +16,7 @@ PER_LINK: Labels = ("link",)
 PER_PAIR: Labels = ("publisher", "subscriber")
 PER_EXCHANGE: Labels = ("requester", "responder")
 PER_QUEUE: Labels = ("stage", "at")
+PER_SUBSCRIBER: Labels = ("subscriber",)
 PER_PHASE: Labels = ("phase",)  # of a total, if rates vary periodically
 PHASES = 12  # of equal length, from "0" on
 RECURSION = "recursion"  # the method of a prediction that was simulated, with a standard error
@@ -242,6 +243,22 @@ STAGE_DELAY = Metric(
     statistic=Statistic.MEAN,
     detail=PER_QUEUE,
     title="Mean time in each queue",
+)
+MOVE_DELAY = Metric(
+    name="delay.move",
+    summary="mean seconds from the CONNECT of a subscriber that roams until all that waits for it is at its new broker",
+    unit="s",
+    statistic=Statistic.MEAN,
+    detail=PER_SUBSCRIBER,
+    title="Moves of sessions",
+)
+MOVED_MESSAGES = Metric(
+    name="rate.moved",
+    summary="messages per second that cross links because the session that they wait in follows its peer",
+    unit="1/s",
+    statistic=Statistic.RATE,
+    detail=TOTAL,
+    title="Moved messages",
 )
 DELIVERY_RATIO = Metric(
     name="delivery.ratio",

@@ -26,6 +26,13 @@ class PeerClient(Protocol):
     def disconnect(self) -> None:
         """Breaks the connection without a DISCONNECT. The client does not reconnect before `connect` is called."""
 
+    @property
+    def broker(self) -> str:
+        """The name of the broker to which it connects."""
+
+    def move_to(self, broker: str, /) -> None:
+        """It connects to this broker from now on, with the same client id. Called while it is to be disconnected."""
+
     def subscribe(self, topic_filter: str, qos: int, /) -> None: ...
     def publish(
         self,

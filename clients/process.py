@@ -28,6 +28,7 @@ from brokerbed.clients.raw_log import append
 from brokerbed.clients.session import Client
 from brokerbed.clients.sockets import BACKOFF_S, RealClock, SocketConnection
 from brokerbed.clients.stock import StockClient
+from brokerbed.clients.whereabouts import Whereabouts
 from brokerbed.log.record import Log
 from brokerbed.scenario import Scenario, load
 
@@ -46,27 +47,32 @@ class Clients:
         self._log = Log()
         self._clock = RealClock(scenario.clock.speedup)
         self._addresses: dict[str, tuple[str, int]] = {}
-        self._clients_at: dict[str, list[PeerClient]] = {}  # by broker
+        self._whereabouts = Whereabouts[PeerClient]()
         self._retry: Callable[..., Any] = asyncio.get_running_loop().call_later
         new_peer = partial(kind_of_peers(scenario).new, self)
         self.crowd = Crowd(scenario, self._clock, self._log, self._client, new_peer, part, parts)
 
     def _client(self, broker: str, client_id: str, is_clean: bool) -> Client:
         client = Client(
-            lambda owner: SocketConnection(owner, self._addresses[broker]),
+            lambda owner: SocketConnection(owner, self._addresses[owner.broker]),
             client_id,
             is_clean,
             lambda dial, attempt: self._retry(BACKOFF_S, dial, attempt),
+            broker,
+            self._moved,
         )
-        self._clients_at.setdefault(broker, []).append(client)
+        self._whereabouts.add(client, broker)
         return client
+
+    def _moved(self, client: PeerClient, from_broker: str) -> None:
+        self._whereabouts.move(client, from_broker, client.broker)
 
     def light_peer(self, broker: str, client_id: str) -> PeerClient:
         return self._client(broker, client_id, False)
 
     def stock_peer(self, broker: str, client_id: str) -> PeerClient:
-        client = StockClient(lambda: self._addresses[broker], client_id)
-        self._clients_at.setdefault(broker, []).append(client)
+        client = StockClient(lambda broker: self._addresses[broker], client_id, broker, self._moved)
+        self._whereabouts.add(client, broker)
         return client
 
     @property
@@ -103,11 +109,7 @@ class Clients:
     async def state(self) -> dict[str, Any]:
         """Which clients are not in their intended state, which peers are connected, and what is under way."""
         return {
-            "unsettled": [
-                broker
-                for broker, clients in self._clients_at.items()
-                if not all(client.is_settled for client in clients)
-            ],
+            "unsettled": list(self._whereabouts.brokers_with(lambda client: not client.is_settled)),
             "unsettled_peers": [peer.peer.id for peer in self.crowd.peers if not peer.client.is_settled],
             "connected_peers": [peer.peer.id for peer in self.crowd.peers if peer.client.is_connected],
             "under_way": sum(client.under_way for client in self.crowd.clients)
@@ -136,6 +138,7 @@ class Clients:
         return [
             {
                 "id": peer.peer.id,
+                "broker": peer.client.broker,
                 "connected": peer.client.is_connected,
                 "queue": peer.waiting + peer.client.under_way,
                 "sent": peer.sent,

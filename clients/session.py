@@ -59,14 +59,20 @@ class Connection(Protocol):
 
 
 Dial = Callable[["Client"], Connection | None]  # returns None if no attempt can be made now
+Moved = Callable[["Client", str], None]  # from a broker, of which the client is no longer
 Retry = Callable[[Callable[[int], None], int], None]  # calls the function with the number after a backoff
 
 
 class Client:
     """The light client: brokerbed's own implementation."""
 
-    def __init__(self, dial: Dial, client_id: str, is_clean: bool, retry: Retry) -> None:
+    def __init__(
+        self, dial: Dial, client_id: str, is_clean: bool, retry: Retry, broker: str = "", moved: Moved | None = None
+    ) -> None:
+        """`broker` is for the driver, which connects to the broker of this name, and hears in `moved` of another."""
         self.client_id = client_id
+        self.broker = broker
+        self._moved = moved
         self.filters: dict[str, int] = {}  # the filters that it should be subscribed to, with the QoS
         self.confirmed: set[str] = set()  # the filters that the broker has acknowledged
         self.received: Callable[[str, bytes, int, Properties], None] | None = None
@@ -137,6 +143,13 @@ class Client:
         """Closes the connection without a DISCONNECT, and does not reconnect."""
         self._is_wanted = False
         self.break_()
+
+    def move_to(self, broker: str) -> None:
+        """Its session is to follow it to this broker, to which it connects next."""
+        assert not self._is_wanted, "it must leave one broker before it comes to another one"
+        before, self.broker = self.broker, broker
+        if self._moved is not None:
+            self._moved(self, before)
 
     def break_(self) -> None:
         """Breaks the connection; the client reconnects if it should be connected."""
@@ -258,11 +271,11 @@ class Client:
             return
         self._is_accepted = True
         if not packet.session_present:
-            self.confirmed.clear()
-            self._unreleased.clear()
+            self._begin_session()
         for packet_id, published in list(self._unacknowledged.items()):
             is_released = packet_id in self._released
-            self._send(mqtt5.PubRelPacket(packet_id) if is_released else published._replace(is_duplicate=True))
+            is_duplicate = packet.session_present
+            self._send(mqtt5.PubRelPacket(packet_id) if is_released else published._replace(is_duplicate=is_duplicate))
         unconfirmed = [topic_filter for topic_filter, _ in self._requests.values()]
         self._requests.clear()
         self.confirmed.difference_update(unconfirmed)
@@ -277,6 +290,17 @@ class Client:
         self._pump()
         if self.is_accepted_changed is not None:
             self.is_accepted_changed(True)
+
+    def _begin_session(self) -> None:
+        """The broker has no session of this client, so what the client knows of an earlier one is void.
+
+        Messages at QoS 1 that were not acknowledged are published anew. At QoS 2 they are given up: the earlier session
+        may have taken them, and they must not arrive twice [MQTT-3.2.2-5].
+        """
+        self.confirmed.clear()
+        self._unreleased.clear()
+        self._released.clear()
+        self._unacknowledged = {key: it for key, it in self._unacknowledged.items() if it.qos == 1}
 
     def _subscription_acknowledged(self, packet: mqtt5.SubAckPacket | mqtt5.UnsubAckPacket) -> None:
         topic_filter, is_wanted = self._requests.pop(packet.packet_id, ("", False))

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 
 import aiomqtt
 from paho.mqtt import properties as paho
-from paho.mqtt.client import mqtt_ms_resend_pubrel, mqtt_ms_wait_for_pubcomp
+from paho.mqtt.client import mqtt_ms_queued, mqtt_ms_resend_pubrel, mqtt_ms_wait_for_pubcomp
 from paho.mqtt.packettypes import PacketTypes
 
 from brokerbed.broker.core.lifetime import interval_s
@@ -27,6 +27,8 @@ from brokerbed.broker.values import NO_PROPERTIES, Message, Properties
 from brokerbed.clients.actor import Received
 from brokerbed.clients.session import FOREVER_S, WINDOW
 from brokerbed.clients.sockets import BACKOFF_S
+
+Moved = Callable[["StockClient", str], None]  # from a broker, of which the client is no longer
 
 WRITE_S_MAX = 1.0  # time for publish() at QoS 0 to return; after that the packet was lost with its connection
 FLUSH_S_MAX = 0.1  # time for publications at QoS 0 to be written before the connection is broken on purpose
@@ -48,11 +50,12 @@ class _Session(aiomqtt.Client):
     previous one, which is 0.8 s of model time at a speed-up of 20.
     """
 
-    def __init__(self, address: tuple[str, int], client_id: str, lost: Callable[[], None]) -> None:
+    def __init__(self, client_id: str, lost: Callable[[], None]) -> None:
+        """The address of the broker is given before every connection."""
         properties = paho.Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = FOREVER_S
         super().__init__(
-            *address,
+            hostname="",
             identifier=client_id,
             protocol=aiomqtt.ProtocolVersion.V5,
             clean_start=False,
@@ -65,6 +68,14 @@ class _Session(aiomqtt.Client):
         self._lost = lost
         self._thread = threading.get_ident()  # of the event loop
         self._refused: set[int] = set()  # packet ids of publications
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self._hostname, self._port
+
+    @address.setter
+    def address(self, address: tuple[str, int]) -> None:
+        self._hostname, self._port = address
 
     @property
     def is_open(self) -> bool:
@@ -96,6 +107,19 @@ class _Session(aiomqtt.Client):
         for message in self._client._out_messages.values():
             if message.state == mqtt_ms_resend_pubrel:
                 message.state = mqtt_ms_wait_for_pubcomp
+
+    def _on_connect(self, client: Any, userdata: Any, flags: Any, reason_code: Any, properties: Any = None) -> None:
+        """paho ignores that a broker has no session of this client.
+
+        It would publish messages at QoS 2 again that the broker of an earlier session may have taken [MQTT-3.2.2-5].
+        """
+        if not reason_code.is_failure and not flags.session_present:
+            for mid, message in list(self._client._out_messages.items()):
+                if message.qos == 2 and message.state != mqtt_ms_queued and mid in self._pending_publishes:
+                    del self._client._out_messages[mid]
+                    self._refused.add(mid)
+                    self._pending_publishes[mid].set()
+        super()._on_connect(client, userdata, flags, reason_code, properties)
 
     def _on_disconnect(self, *arguments: Any, **options: Any) -> None:
         """aiomqtt does not notice a connection that is lost before CONNACK, and waits for its timeout."""
@@ -142,13 +166,17 @@ class StockClient:
 
     unsent_bytes = 0  # data that the socket does not accept wait in calls of publish()
 
-    def __init__(self, address: Callable[[], tuple[str, int]], client_id: str) -> None:
+    def __init__(
+        self, address_of: Callable[[str], tuple[str, int]], client_id: str, broker: str, moved: Moved | None = None
+    ) -> None:
         self.client_id = client_id
+        self.broker = broker
         self.received: Received | None = None
         self.acknowledged: Callable[[Message], None] | None = None
         self.is_too_late: Callable[[Message], bool] | None = None
         self.is_accepted_changed: Callable[[bool], None] | None = None
-        self._address = address
+        self._address_of = address_of
+        self._moved = moved
         self._filters: list[tuple[str, int]] = []
         self._session: _Session | None = None
         self._wanted = asyncio.Event()  # it should be connected
@@ -182,7 +210,7 @@ class StockClient:
     def connect(self) -> None:
         self._wanted.set()
         if self._session is None:
-            self._session = _Session(self._address(), self.client_id, lambda: self._accept(False))
+            self._session = _Session(self.client_id, lambda: self._accept(False))
             self._start(self._keep_connected(self._session))
 
     def disconnect(self) -> None:
@@ -195,6 +223,12 @@ class StockClient:
             else:
                 self._session.break_()
 
+    def move_to(self, broker: str) -> None:
+        assert not self._wanted.is_set(), "it must leave one broker before it comes to another one"
+        before, self.broker = self.broker, broker
+        if self._moved is not None:
+            self._moved(self, before)
+
     async def _break_when_written(self, session: _Session, calls: list[asyncio.Task[None]]) -> None:
         """publish() at QoS 0 returns when the socket has accepted the packet; before that, the packet would be lost."""
         await asyncio.wait(calls, timeout=FLUSH_S_MAX)
@@ -206,6 +240,7 @@ class StockClient:
             self._is_idle = True
             await self._wanted.wait()
             self._is_idle = False
+            session.address = self._address_of(self.broker)
             with suppress(aiomqtt.MqttError):
                 async with session:
                     await self._serve(session)
@@ -215,8 +250,8 @@ class StockClient:
 
     async def _serve(self, session: _Session) -> None:
         """Receives until the connection is lost. It is not cancelled before: a message could be lost."""
-        if not self._wanted.is_set():
-            session.break_()
+        if not self._wanted.is_set() or session.address != self._address_of(self.broker):
+            session.break_()  # it is to be OFF, or at another broker
         elif session.is_open:
             self._accept(True)
         subscribing = asyncio.create_task(self._subscribe(session))

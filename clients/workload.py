@@ -193,6 +193,14 @@ def on_off(on: Law, off: Law, draws: Random) -> Iterator[tuple[int, bool]]:
         time_ns += (on_periods if is_on else off_periods).next_ns()
 
 
+def places(brokers: Sequence[str], draws: Random) -> Iterator[str]:
+    """Where a peer that roams is at first, and where it comes back each time: at any other broker, equally likely."""
+    here = draws.randrange(len(brokers))
+    while True:
+        yield brokers[here]
+        here = (here + draws.randrange(1, len(brokers))) % len(brokers)
+
+
 class Recorded(Protocol):
     """Recorded ON and OFF periods, as a scenario gives them."""
 

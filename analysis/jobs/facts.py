@@ -12,7 +12,7 @@ from brokerbed.analysis.link_moves import handovers_of
 from brokerbed.analysis.marks import marks_of
 from brokerbed.analysis.runs import Run
 from brokerbed.analysis.tallies import Tally
-from brokerbed.analysis.transforms import delays, fates, lifetimes
+from brokerbed.analysis.transforms import delays, fates, lifetimes, moves
 from brokerbed.analysis.transforms.connections import connections
 from brokerbed.analysis.transforms.exchanges import exchanges
 from brokerbed.analysis.transforms.faults import aftermath
@@ -89,8 +89,18 @@ class Facts:
         if not count:
             return None
         return fates.fates(
-            missing, self.frames.events, self.frames.hops, count <= FEW_MISSING, self.frames.links_move
+            missing,
+            self.frames.events,
+            self.frames.hops,
+            count <= FEW_MISSING,
+            self.frames.links_move or self.frames.peers_roam,
+            moves.departures(self.frames.events) if self.frames.peers_roam else None,
         ).persist()
+
+    @once
+    def arrivals(self) -> DataFrame | None:
+        """Sessions that came to brokers after their peers; None if no peer roams."""
+        return moves.arrivals(self.frames.events).persist() if self.frames.peers_roam else None
 
     @once
     def waiting(self) -> DataFrame:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -140,15 +140,34 @@ class Frames:
         """Whether any link moved in any run."""
         return any(run.moves for run in self.finished.runs)
 
+    @cached_property
+    def peers_roam(self) -> bool:
+        """Whether any peer roams in any run."""
+        return any(
+            peer.roams for run in self.finished.runs for peer in (*run.scenario.publishers, *run.scenario.subscribers)
+        )
+
+    @cached_property
+    def roaming_subscribers(self) -> DataFrame:
+        rows = [
+            (run.number, run.scenario.copy_of(peer, copy).id, peer.id, copy)
+            for run in self.finished.runs
+            for peer in run.scenario.subscribers
+            for copy in range(run.scenario.copies if peer.roams else 0)
+        ]
+        return self.table(rows, "run int, id string, base string, copy int")
+
     def _ways(self) -> Iterable[tuple[int, str, str, tuple[str, ...]]]:
-        """Each pair with the path between its brokers. If links move, it has a path for every tree that there was."""
+        """Each pair with the path between its brokers. If links or peers move, it has a path for every tree that there
+        was and every two brokers at which the peers were."""
         for run in self.finished.runs:
             scenario = run.scenario
             trees = trees_of(run)
             for stream, receiver in scenario.pairs():
                 paths = {
-                    tuple(tree.names[place] for place in tree.path(stream.broker, receiver.broker)): None
+                    tuple(tree.names[place] for place in tree.path(*ends)): None
                     for tree in trees
+                    for ends in product(stream.places, receiver.places)
                 }
                 for ids in _copies(scenario, stream, receiver):
                     yield from ((run.number, *ids, path) for path in paths)

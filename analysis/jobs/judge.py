@@ -13,7 +13,7 @@ from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.moved_runs import links_of, tree_at_end
 from brokerbed.analysis.right_tables import Held, RightTables, compared
 from brokerbed.analysis.tallies import crossed, sent_always
-from brokerbed.analysis.transforms import balance, entries, lifetimes, order
+from brokerbed.analysis.transforms import balance, entries, lifetimes, moves, order
 from brokerbed.scenario.faults.registry import FAULTS as FAULT_KINDS
 from brokerbed.topics import ADVERTISE
 
@@ -83,6 +83,8 @@ def _judged(facts: Facts) -> Iterator[DataFrame]:
         )
         yield checks.never_entered(facts.passed, identified, frames.peers)
     moved = balance.movements(events, facts.lives, facts.handovers)
+    if facts.arrivals is not None:
+        moved = moves.left_by_last_broker(moved, facts.arrivals)
     yield checks.delivered_in_order(balance.deliveries(moved))
     spread = moved if frames.wildcards is None else balance.with_wildcards(moved, frames.wildcards)
     yield checks.routed(balance.episodes(balance.to_subscribers(spread, frames.always)))

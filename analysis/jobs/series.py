@@ -16,12 +16,14 @@ from brokerbed.analysis.tallies import SERIES, cost_by_bin
 from brokerbed.analysis.transforms import series
 from brokerbed.analysis.transforms.connections import on_periods
 from brokerbed.analysis.transforms.delays import peer_spans
+from brokerbed.analysis.transforms.moves import moves_of_peers
 from brokerbed.analysis.windows import NOT_COMPARED
 from brokerbed.metrics import END_TO_END_DELAY, STAGE_DELAY
 from brokerbed.scenario.sampling import sampled_pairs, sampled_peers, sampled_points, sampled_queues
 from brokerbed.scenario.units import NS_PER_S
 
 MOVES, DELAYS, IN_QUEUES, ON_PERIODS = "moves", "delays", "delays in queues", "on periods"
+ROAMED = "moves of sessions"
 Rows = dict[tuple[int, str], dict[str, list[tuple[int, int]]]]  # by run and kind, then by name: pairs of key and value
 
 
@@ -65,6 +67,9 @@ def _rows(facts: Facts, runs: list[Run]) -> Iterable[tuple[int, str, str, int, i
         is_on = (F.col("event") == "connected").cast("long")
         moved = series.moves(facts.connected, frames.table(peers, "run int, client string"))
         parts.append(_named(moved, MOVES, F.col("client"), F.col("time_ns"), is_on))
+    if frames.peers_roam:
+        roamed = moves_of_peers(frames.events, frames.peers)
+        parts.append(_named(roamed, ROAMED, F.col("base"), F.col("moves"), F.col("links")))
     if wanted := [
         *((run.number, END_TO_END_DELAY.name, *way) for run in runs for way in sampled_pairs(run.scenario)),
         *((run.number, STAGE_DELAY.name, *queue) for run in runs for queue in sampled_queues(run.scenario)),
@@ -91,6 +96,8 @@ def _samples(facts: Facts, run: Run, rows: Rows) -> Iterator[Sample]:
             for x, y in longer_than(dict(counts), series.PER_DECADE):
                 yield Sample(run.point, kind, name, x, y)
     yield from _periods(run, rows[run.number, MOVES])
+    for name, ((moves, links),) in sorted(rows[run.number, ROAMED].items()):
+        yield Sample(run.point, "moves_of", name, float(moves), float(links))
     for fault in facts.faults:
         if fault.run == run.number:
             healed_s = None if fault.healed_ns is None else fault.healed_ns / NS_PER_S

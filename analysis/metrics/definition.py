@@ -42,6 +42,9 @@ class Theory:
         """One value: the sum of everything."""
         return [((), sum(float(part.sum()) for part in parts))]
 
+    def total_of(self, value: float) -> Values:
+        return [((), value)]
+
     def total_counted(self, up: Floats, down: Floats) -> Values:
         """The sum over the links of all brokers, without what media send, in either direction."""
         tree, media = self.scenario.tree, [self.scenario.tree.index[name] for name in self.scenario.media]

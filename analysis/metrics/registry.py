@@ -6,13 +6,20 @@ whose value leads to its Definition.
 
 from collections.abc import Iterable
 
-from brokerbed.analysis.metrics import delays, delivery, links, tables
+from brokerbed.analysis.metrics import delays, delivery, links, moves, tables
 from brokerbed.analysis.metrics.definition import Definition
 from brokerbed.metrics import Metric
 from brokerbed.registry import Registry
 
 DEFINITIONS: Registry[Definition] = Registry(
-    lambda: (*tables.DEFINITIONS, *links.DEFINITIONS, *delays.DEFINITIONS, *delivery.DEFINITIONS), "brokerbed.metrics"
+    lambda: (
+        *tables.DEFINITIONS,
+        *links.DEFINITIONS,
+        *delays.DEFINITIONS,
+        *delivery.DEFINITIONS,
+        *moves.DEFINITIONS,
+    ),
+    "brokerbed.metrics",
 )
 
 

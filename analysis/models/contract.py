@@ -54,6 +54,7 @@ class Advertisers:
     appearing_rate: Floats  # gamma: the sum over sources of 1 / (mean OFF time)
     log_odds: Floats  # -ln P(all sources are OFF), the sum over sources of ln(1 + mean ON time / mean OFF time)
     is_topic: NDArray[np.bool_]  # per column: it is published to, and so advertised
+    roaming: tuple[SideInterest, SideInterest] | None = None  # beside these: below each link, and above it
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ class Classes:
     groups: tuple[Group, ...] = ()  # for models that use them
     below: SideInterest | None = None  # of subscribers that are not independent, beside those in `own`: on both sides
     above: SideInterest | None = None  # of each link, per broker and column
+    roaming_covers: tuple[SideInterest, SideInterest] | None = None  # of peers that roam, to filters that strictly
+    # cover the column's: below each link, and above it
     wire: Wire | None = None  # models do not need it
 
     @property

@@ -39,13 +39,33 @@ class Side:
         """This side with further subscribers, who are independent of those that it has."""
         if others is None:
             return self
-        with np.errstate(divide="ignore"):  # interest that is never absent
-            strength = -np.log(others.absent)
         return replace(
             self,
-            interest=self.interest + strength,
+            interest=self.interest + _strength(others),
             appearing_odds=self.appearing_odds + others.appearing_odds,
             disappearing_odds=self.disappearing_odds + others.appearing_odds,
+            arrivals=self.arrivals + others.crossing,
+            departures=self.departures + others.crossing,
+        )
+
+    def covered_by(self, others: SideInterest | None) -> "Side":
+        """The same, of subscribers to filters that strictly cover this one."""
+        if others is None:
+            return self
+        return replace(
+            self,
+            wide_interest=self.wide_interest + _strength(others),
+            wide_disappearing_odds=self.wide_disappearing_odds + others.appearing_odds,
+        )
+
+    def advertised_by(self, others: SideInterest | None) -> "Side":
+        """The same, of advertisements that are now on one side and then on the other."""
+        if others is None:
+            return self
+        return replace(
+            self,
+            source_rate=self.source_rate + others.appearing_odds,
+            source_log_odds=self.source_log_odds + _strength(others),
         )
 
     @cached_property
@@ -113,6 +133,12 @@ class Side:
         return self.source_rate * self.silent
 
 
+def _strength(others: SideInterest) -> Floats:
+    with np.errstate(divide="ignore"):  # interest that is never absent
+        strength: Floats = -np.log(others.absent)
+    return strength
+
+
 class Sides:
     """Both sides of all links of a tree, and the sums over columns."""
 
@@ -130,8 +156,14 @@ class Sides:
         )  # fmt: skip
         assert len(parts) == _PARTS
         below, above = tree.sums_inside_and_outside(np.hstack(parts))
-        self.below = Side(*np.split(below, _PARTS, axis=1)).joined_by(classes.below)
-        self.above = Side(*np.split(above, _PARTS, axis=1)).joined_by(classes.above)
+        nobody = None, None
+        covers, sources = classes.roaming_covers or nobody, advertisers.roaming or nobody
+        self.below, self.above = (
+            Side(*np.split(sums, _PARTS, axis=1)).joined_by(others).covered_by(cover).advertised_by(source)
+            for sums, others, cover, source in zip(
+                (below, above), (classes.below, classes.above), covers, sources, strict=True
+            )
+        )
 
     def per_link(self, values: Floats) -> Floats:
         """The sum over columns for each link; the root has no link."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from brokerbed.analysis.report.scales import number
-from brokerbed.scenario import Law, Population, Publisher, Scenario, Subscriber
+from brokerbed.scenario import Law, Peer, Population, Publisher, Scenario, Subscriber
 
 
 def describe(law: Law) -> str:
@@ -25,6 +25,12 @@ def describe_peer(peer: Publisher | Subscriber) -> str:
     if peer.service is not None:
         parts.append(f"service {describe(peer.service)}")
     return "; ".join(parts)
+
+
+def describe_places(peer: Peer) -> str:
+    """For example `at b3`, or `at b3, b7 and b9 in turn`."""
+    *others, last = peer.places
+    return f"at {', '.join(others)} and {last} in turn" if others else f"at {last}"
 
 
 def describe_publisher(publisher: Publisher) -> str:

@@ -199,14 +199,19 @@ def _workload(point: Point) -> Html:
     facts += [
         (
             f"publisher {publisher.id}",
-            f"{publisher.topic} at {publisher.broker}, {laws.describe_publisher(publisher)}",
+            f"{publisher.topic} {laws.describe_places(publisher)}, {laws.describe_publisher(publisher)}",
         )
         for publisher in scenario.publishers[:LISTED_MAX]
     ]
     facts += [
-        (f"subscriber {subscriber.id}", f"{subscriber.topic} at {subscriber.broker}; {laws.describe_peer(subscriber)}")
+        (
+            f"subscriber {subscriber.id}",
+            f"{subscriber.topic} {laws.describe_places(subscriber)}; {laws.describe_peer(subscriber)}",
+        )
         for subscriber in scenario.subscribers[:LISTED_MAX]
     ]
+    for name, [(count, links)] in list(point.series.get("moves_of", {}).items())[:LISTED_MAX]:
+        facts.append((f"moves of {name}", f"{count:,.0f}, over {links:,.0f} links"))
     facts += [
         (f"requester {requester.id}", f"{requester.topic} at {requester.broker}, {number(requester.rate)}/s")
         for requester in scenario.requesters[:LISTED_MAX]

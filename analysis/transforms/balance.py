@@ -66,7 +66,15 @@ def _with_handovers(moved: DataFrame, handovers: DataFrame) -> DataFrame:
         *(moved[name] for name in others if name != "is_in"), F.lit(False).alias("is_in"),
         adopted["link"].alias("client"), F.lit(True).alias("is_own"),
     )  # fmt: skip
-    return renamed.withColumn("is_own", F.col("is_in")).unionByName(of_child)
+    return with_own(renamed).unionByName(of_child)
+
+
+def with_own(moved: DataFrame) -> DataFrame:
+    """With the column `is_own`: the message does not go to the client of its row, as a rule because it came from there.
+
+    Without additional rows there is no such column.
+    """
+    return moved if "is_own" in moved.columns else moved.withColumn("is_own", F.col("is_in"))
 
 
 def with_life(rows: DataFrame, lives: DataFrame | None) -> DataFrame:
@@ -164,7 +172,7 @@ def _stretches(moved: DataFrame) -> DataFrame:
                 "came_in_all": F.sum(came).over(at_place.rowsBetween(*ALL_ROWS)),
             }
         )
-        .where(F.col("is_change") | F.col("is_routed") | F.col("is_link"))
+        .where(F.col("is_change") | F.col("is_routed") | F.col("is_link") | (is_own & ~F.col("is_in")))
         .groupBy("place", "who", "stretch", "is_change", "is_unadvertised")
         .agg(
             *(F.first(name).alias(name) for name in NAMES),

@@ -48,9 +48,12 @@ def output_cells(events: DataFrame, intervals: DataFrame, queues: DataFrame) -> 
 
 
 def output_spans(events: DataFrame, queues: DataFrame) -> DataFrame:
-    """Begin and end of each delay at the outputs of brokers to links and sessions, from routing to sending."""
+    """Begin and end of each delay at the outputs of brokers to links and sessions, from routing to sending.
+
+    The session of a peer that roams may have got a message at one broker and sent it at another one.
+    """
     rows = events.where(F.col("event").isin("queued", "sent")).join(F.broadcast(queues), ["run", "client"])
-    passed = rows.groupBy(*MESSAGE, "broker", "client", F.col("stage").alias("first"), F.col("at").alias("second")).agg(
+    passed = rows.groupBy(*MESSAGE, "client", F.col("stage").alias("first"), F.col("at").alias("second")).agg(
         F.min("time_ns").alias("begun_ns"),
         F.min(F.when(F.col("event") == "sent", F.col("time_ns"))).alias("time_ns"),
         F.max(copy_of(F.col("topic"))).alias("copy"),

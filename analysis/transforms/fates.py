@@ -39,14 +39,18 @@ def due(passed: DataFrame, audiences: DataFrame) -> DataFrame:
 
 
 def fates(
-    missing: DataFrame, events: DataFrame, hops: DataFrame, is_few: bool = False, links_move: bool = False
-) -> DataFrame:
+    missing: DataFrame, events: DataFrame, hops: DataFrame, is_few: bool = False, ways_vary: bool = False,
+    departures: DataFrame | None = None,
+) -> DataFrame:  # fmt: skip
     """The `fate` of each message that did not arrive, and the `reason` if it was dropped.
 
     If there are few such messages, the log is searched for them where it is, without sorting it.
 
-    If links move, a message may have gone any of several ways. Then the broker that dropped it counts, or else the last
-    one in time, instead of the last hop.
+    If links or peers move, a message may have gone any of several ways. Then the broker that dropped it counts, or else
+    the last one in time that had it for the subscriber, or else the last one in time, instead of the last hop.
+
+    `departures` (moves.py) are those of sessions that followed their peers. What such a session took along and did not
+    bring to the next broker is lost.
 
     `waiting`: it was in a queue, or sent and not acknowledged, when the run ended; `gone`: it had QoS 0, and its
     connection broke; `lost`: somebody took responsibility for it, and nobody has it.
@@ -57,15 +61,21 @@ def fates(
         .select("run", F.col("client").alias("publisher"), F.col("number").cast("long"), "origin", "sequence")
         .join(F.broadcast(wanted) if is_few else wanted, ["run", "publisher", "number"])
     )
-    place = "broker" if links_move else "hop"
-    more = (F.min("hop").alias("hop"), F.max("seen_ns").alias("seen_ns")) if links_move else ()
+    place = "broker" if ways_vary else "hop"
+    is_of_subscriber = _to_next() & (F.col("next") == F.col("subscriber"))
+    is_seen = (F.col("event") == "received") | (is_of_subscriber & (F.col("event") == "queued"))
+    last_ns, last_position = (F.max(F.when(is_seen, F.col(name))) for name in ("seen_ns", "seen_position"))
+    more = (
+        F.min("hop").alias("hop"), last_ns.alias("seen_ns"), last_position.alias("seen_position"),
+        _any(is_of_subscriber).alias("is_for_subscriber"),
+    )  # fmt: skip
     at_hop = (
         identified.join(F.broadcast(hops), ["run", "publisher"])
-        .join(_seen(events, identified, is_few, links_move), ["run", "origin", "sequence", "broker"], "left")
+        .join(_seen(events, identified, is_few, ways_vary), ["run", "origin", "sequence", "broker"], "left")
         .groupBy(*PAIR, place)
         .agg(
-            *more,
-            _any(F.col("event") == "received").alias("is_here"),
+            *(more if ways_vary else ()),
+            _any(is_seen).alias("is_here"),
             *(
                 _any(_to_next() & (F.col("event") == event)).alias(event)
                 for event in ("queued", "sent", "acknowledged")
@@ -74,9 +84,11 @@ def fates(
         )
         .where("is_here")
     )
-    order = F.struct(F.col("reason").isNotNull(), F.col("seen_ns")) if links_move else F.col("hop")
+    at_hop = _with_departures(at_hop, departures)
+    was_dropped = F.col("reason").isNotNull()
+    order = F.struct(was_dropped, "is_for_subscriber", "seen_ns", ~F.col("has_left")) if ways_vary else F.col("hop")
     last = at_hop.groupBy(*PAIR).agg(
-        F.max_by(F.struct("hop", "queued", "sent", "acknowledged", "reason"), order).alias("last")
+        F.max_by(F.struct("hop", "queued", "sent", "acknowledged", "reason", "has_left"), order).alias("last")
     )
     return (
         missing.join(last, list(PAIR), "left")
@@ -91,6 +103,14 @@ def fates(
         )
         .drop("last")
     )
+
+
+def _with_departures(at_hop: DataFrame, departures: DataFrame | None) -> DataFrame:
+    """`has_left`: the session was here when the message was, and has left since."""
+    if departures is None:
+        return at_hop.withColumn("has_left", F.lit(False))
+    left = F.coalesce(F.col("left_position") > F.col("seen_position"), F.lit(False)) & F.col("is_for_subscriber")
+    return at_hop.join(F.broadcast(departures), ["run", "broker", "subscriber"], "left").withColumn("has_left", left)
 
 
 def delivery_cells(due: DataFrame, waiting: DataFrame, intervals: DataFrame, peers: DataFrame) -> DataFrame:
@@ -117,7 +137,7 @@ def _fate() -> Column:
         F.when(F.col("is_expired"), DROPPED)
         .when(at.isNull(), at_publisher)
         .when(at["reason"].isNotNull(), DROPPED)
-        .when(at["acknowledged"], LOST)
+        .when(at["acknowledged"] | at["has_left"], LOST)
         .when(at["sent"], F.when(is_kept, WAITING).otherwise(GONE))
         .when(at["queued"], WAITING)
         .otherwise(F.when(was_taken, LOST).when(is_kept, WAITING).otherwise(GONE))
@@ -126,7 +146,7 @@ def _fate() -> Column:
 
 def _seen(events: DataFrame, identified: DataFrame, is_few: bool, has_times: bool) -> DataFrame:
     """All rows of brokers about these messages."""
-    came_ns = F.when(F.col("event") == "received", F.col("time_ns")).alias("seen_ns")
+    when = F.col("time_ns").alias("seen_ns"), F.col("position").alias("seen_position")
     named = identified.select("run", "origin", "sequence")
     wanted = F.broadcast(named) if is_few else named
     return (
@@ -140,7 +160,7 @@ def _seen(events: DataFrame, identified: DataFrame, is_few: bool, has_times: boo
             F.col("client").alias("seen_client"),
             "event",
             "reason",
-            *((came_ns,) if has_times else ()),
+            *(when if has_times else ()),
         )
     )
 

@@ -14,6 +14,7 @@ from brokerbed.analysis.tallies import (
     CONTROL_SENT,
     LOCAL,
     MESSAGES,
+    MOVED,
     NOTIFIED,
     NOTIFIED_IN_BIN,
     PUBLICATIONS,
@@ -30,7 +31,7 @@ from brokerbed.analysis.transforms.links import ADDED, CHANGES, CONTROL, is_link
 from brokerbed.analysis.transforms.moments import bin_of
 from brokerbed.log.record import CLIENTS, DUPLICATE, REPLAY, WAITED
 
-OF_BROKERS = (*ROUTING, *CHANGES, *CONTROL, "received", "served", "link_resync")
+OF_BROKERS = (*ROUTING, *CHANGES, *CONTROL, "received", "served", "link_resync", "moved")
 CELL = ("run", "broker", "event", "is_in", "flags", "who", "is_peer", "bin", "interval", "batch")
 
 
@@ -59,7 +60,7 @@ def _cells(logged: DataFrame, peers: DataFrame, intervals: DataFrame) -> DataFra
     ).withColumn("bin", bin_of(time_ns, F.col("bin_ns")))
     # A key that is null is not looked up: most rows need neither their peer nor their interval.
     is_entering = event.isin("received", "subscribed", "published") & ~is_link(client)
-    is_timed = event.isin(*CHANGES, *CONTROL, "received") | ((event == "sent") & is_link(client))
+    is_timed = event.isin(*CHANGES, *CONTROL, "received", "moved") | ((event == "sent") & is_link(client))
     keyed = counted.withColumns(
         {"peer": F.when(is_entering, client), "timed": F.when(is_timed, F.col("bin")), "number": F.col("run")}
     )
@@ -121,6 +122,7 @@ def _rows(has_costs_over_time: bool) -> list[Column]:
         *(over_time if has_costs_over_time else ()),
         _row(is_notification & is_compared, F.lit(NOTIFIED), link, batch, count),
         _row((event == "received") & is_compared, F.lit(BROKER_RECEIVED), broker, batch, count),
+        _row((event == "moved") & is_compared, F.lit(MOVED), F.lit(""), batch, count),
         _row(is_control & is_compared, F.lit(CONTROL_SENT), link, batch, count),
         _row(is_change & (over_link | ~is_advertisement), table, broker, F.col("interval"), sign * count,
              sign * F.col("left_ns")),  # advertisements of clients are in no table that is measured

@@ -1,16 +1,29 @@
 """What a part of a workload tells the models of routing, so that a scenario with the part has predictions."""
 
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from brokerbed.scenario.topology import Floats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SideInterest:
     """Interest in a topic on one side of each link, by the child of the link; the value of the root is ignored."""
 
     absent: Floats  # the probability that nobody there subscribes
     appearing_odds: Floats  # how often the first one there appears, and the last one leaves, per second over `absent`
+    crossings: Floats | None = None  # subscriptions that come to this side, and as many leave it, if they move over it
+
+    @cached_property
+    def crossing(self) -> Floats:
+        return np.zeros_like(self.absent) if self.crossings is None else self.crossings
+
+    def joined_by(self, other: "SideInterest") -> "SideInterest":
+        """With further subscribers, who are independent of these."""
+        odds, crossing = self.appearing_odds + other.appearing_odds, self.crossing + other.crossing
+        return SideInterest(self.absent * other.absent, odds, crossing)
 
 
 @dataclass(frozen=True, slots=True)

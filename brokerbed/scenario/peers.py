@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
+from brokerbed.scenario.document import shown
 from brokerbed.scenario.law import DurationOrLaw, Law
 from brokerbed.scenario.part import Name, Part, Qos, problem
 from brokerbed.scenario.recorded import Arrivals, Connectivity
-from brokerbed.scenario.units import RatePerS
+from brokerbed.scenario.units import NS_PER_S, RatePerS
 from brokerbed.topics import REPLIES
 
 
@@ -19,10 +20,37 @@ class Peer(Part):
     topic: Annotated[str, Field(strict=True)]
     qos: Qos = 1
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The brokers at which it is at one time or another."""
+        return (self.broker,)
+
+
+def _several_brokers(value: Any) -> Any:
+    if not isinstance(value, list | tuple) or len(value) < 2:
+        raise problem(f"must be a list of at least two brokers, like [b3, b7, b9], not {shown(value)}")
+    return value
+
+
+_BROKERS_SCHEMA = {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": True}
+Brokers = Annotated[tuple[Name, ...], BeforeValidator(_several_brokers), WithJsonSchema(_BROKERS_SCHEMA)]
+
+
+def _one_or_several_brokers(schema: dict[str, Any]) -> None:
+    """Completes the JSON Schema: a peer is at one broker, or roams between several."""
+    for key in ("broker", "brokers"):
+        schema["properties"][key].pop("default")
+    is_intermittent = {"anyOf": [{"required": ["on", "off"]}, {"required": ["connectivity"]}]}
+    roams = {"required": ["brokers"], **is_intermittent}
+    schema.setdefault("allOf", []).append({"oneOf": [{"required": ["broker"]}, roams]})
+
 
 class IntermittentPeer(Peer):
     """What publishers and subscribers have in common."""
 
+    model_config = ConfigDict(json_schema_extra=_one_or_several_brokers)
+    broker: Name = ""  # empty for a peer that roams, which is at no broker in particular
+    brokers: Brokers = ()  # a peer that roams comes back at another one of these after every OFF period
     on: Law | None = None
     off: Law | None = None
     connectivity: Connectivity | None = None  # recorded, instead of on and off
@@ -36,6 +64,42 @@ class IntermittentPeer(Peer):
             raise problem("on and off go together; leave out both for a peer that is always connected",
                           "on" if self.on else "off")  # fmt: skip
         return self
+
+    @model_validator(mode="after")
+    def _one_broker_or_several(self) -> Self:
+        if self.broker and self.brokers:
+            raise problem("broker and brokers do not go together; leave out one of them", "brokers")
+        if not self.broker and not self.brokers:
+            raise problem("is required, as in broker: b3; or brokers, as in brokers: [b3, b7, b9]", "broker")
+        if self.brokers and not self.is_intermittent:
+            raise problem(
+                "brokers needs on and off, or connectivity: a peer comes back at another broker after it was OFF",
+                "brokers",
+            )
+        return self
+
+    @property
+    def roams(self) -> bool:
+        """Whether it comes back at another broker after every OFF period."""
+        return bool(self.brokers)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return self.brokers or (self.broker,)
+
+    @property
+    def returns_per_s(self) -> float:
+        """How often a peer that is intermittent comes back."""
+        if self.connectivity is not None:
+            return len(self.connectivity.cycles_ns) * NS_PER_S / self.connectivity.pass_ns
+        assert self.on is not None
+        assert self.off is not None
+        return NS_PER_S / (self.on.mean + self.off.mean)
+
+    @property
+    def off_mean_s(self) -> float:
+        """The mean OFF period of a peer that is intermittent."""
+        return 1 / self.returns_per_s - self.on_mean_ns / NS_PER_S
 
     @property
     def is_intermittent(self) -> bool:
@@ -53,6 +117,7 @@ class IntermittentPeer(Peer):
 
 def _rate_or_arrivals(schema: dict[str, Any]) -> None:
     """Completes the JSON Schema: there is exactly one of the two."""
+    _one_or_several_brokers(schema)
     schema["properties"]["rate"].pop("default")
     schema["oneOf"] = [{"required": ["rate"]}, {"required": ["arrivals"]}]
 

@@ -12,7 +12,7 @@ from brokerbed.scenario.classes import ALL, LEAVES, PublicationsAt, Static, Subs
 from brokerbed.scenario.classes import Subscriptions as SubscriptionsSection
 from brokerbed.scenario.document import Plain, shown
 from brokerbed.scenario.model import Publications, Scenario
-from brokerbed.scenario.peers import Peer, Publisher, Requester, Subscriber
+from brokerbed.scenario.peers import IntermittentPeer, Peer, Publisher, Requester, Subscriber
 from brokerbed.scenario.placement import cheapest_leaves, dearest_leaves
 from brokerbed.scenario.profile import Factor, Profile
 from brokerbed.scenario.recorded import Arrivals, Connectivity
@@ -228,7 +228,7 @@ def _check_peers(scenario: Scenario, report: Report) -> None:
             if peer.id in seen:
                 report((*path, "id"), f"the id {peer.id} was given before")
             seen.add(peer.id)
-            broker_exists(peer.broker, (*path, "broker"), scenario.tree, report)
+            _check_places(peer, path, scenario, report)
             if trouble := check(peer.topic):
                 report((*path, "topic"), f"{trouble}; not {shown(peer.topic)}")
             elif peer.topic.startswith("$"):
@@ -237,6 +237,18 @@ def _check_peers(scenario: Scenario, report: Report) -> None:
                 report((*path, "topic"), f"with copies, peers have topics of their own; {peer.topic} matches classes")
             elif isinstance(peer, Requester) and peer.topic == peer.inbox.topic:
                 report((*path, "topic"), f"answers to {peer.id} come to {peer.topic}, so requests need another topic")
+
+
+def _check_places(peer: Peer, path: Path, scenario: Scenario, report: Report) -> None:
+    if not (isinstance(peer, IntermittentPeer) and peer.roams):
+        broker_exists(peer.broker, (*path, "broker"), scenario.tree, report)
+        return
+    for position, name in enumerate(peer.brokers):
+        place: Path = (*path, "brokers", position)
+        if broker_exists(name, place, scenario.tree, report) and name in peer.brokers[:position]:
+            report(place, f"broker {name} was given before")
+    if scenario.placement is not None:
+        report((*path, "brokers"), "brokers and placement do not go together: either peers or links move")
 
 
 def _check_faults(scenario: Scenario, report: Report) -> None:

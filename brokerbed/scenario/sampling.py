@@ -4,7 +4,7 @@ The analysis keeps time series for this sample, and the report draws them.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, product
 
 from brokerbed.scenario import Publisher, Scenario, Subscriber
 
@@ -46,12 +46,13 @@ def sampled_queues(scenario: Scenario) -> list[tuple[str, str]]:
 def _queues_between(scenario: Scenario, stream: Publisher, receiver: Subscriber) -> Iterator[tuple[str, str]]:
     if stream.service or stream.on:
         yield "publisher", stream.id
-    path = [scenario.tree.names[place] for place in scenario.tree.path(stream.broker, receiver.broker)]
-    for place, broker in enumerate(path):
-        if scenario.service.broker_in:
-            yield "broker_in", broker
-        if scenario.service.link and place + 1 < len(path):
-            yield "link", f"{broker}>{path[place + 1]}"
+    for ends in product(stream.places, receiver.places):
+        path = [scenario.tree.names[place] for place in scenario.tree.path(*ends)]
+        for place, broker in enumerate(path):
+            if scenario.service.broker_in:
+                yield "broker_in", broker
+            if scenario.service.link and place + 1 < len(path):
+                yield "link", f"{broker}>{path[place + 1]}"
     if receiver.session_service or receiver.on:
         yield "session", receiver.id
     if receiver.service:

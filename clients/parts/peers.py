@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from brokerbed.broker.values import NO_PROPERTIES, Properties
 from brokerbed.clients.actor import Actor, PeerClient
 from brokerbed.clients.boxes import Inbox, Outbox, Stream
-from brokerbed.clients.workload import messages, on_off, recorded_on_off, stream
+from brokerbed.clients.workload import messages, on_off, places, recorded_on_off, stream
 from brokerbed.scenario.model import Scenario
 from brokerbed.scenario.peers import IntermittentPeer, Publisher, Subscriber
 from brokerbed.scenario.workload import WorkloadPart
@@ -25,7 +25,8 @@ class ConnectedPeer(Actor):
     def __init__(self, crowd: "Crowd", peer: IntermittentPeer) -> None:
         self.crowd = crowd
         self.peer = peer
-        self.client = crowd.new_peer(peer.broker, peer.id)
+        self._places = None if not peer.roams else places(peer.places, stream(crowd.scenario.seed, "places", peer.id))
+        self.client = crowd.new_peer(peer.broker if self._places is None else next(self._places), peer.id)
         self.client.is_accepted_changed = self._accepted_changed
         self._is_on = True
         self._is_kept_off = False  # by a fault
@@ -48,9 +49,15 @@ class ConnectedPeer(Actor):
             self.crowd.each(on_off(self.peer.on, self.peer.off, draws), self._switch)
 
     def _switch(self, change: tuple[int, bool]) -> None:
-        time_ns, self._is_on = change
+        time_ns, is_on = change
+        self._turn(is_on)
         self._on_since_ns = time_ns if self._is_on and not self.client.is_connected else None
         self._apply()
+
+    def _turn(self, is_on: bool) -> None:
+        was_on, self._is_on = self._is_on, is_on
+        if is_on and not was_on and self._places is not None:
+            self.client.move_to(next(self._places))
 
     def _accepted_changed(self, is_accepted: bool) -> None:
         since_ns, self._on_since_ns = self._on_since_ns, None
@@ -78,7 +85,8 @@ class ConnectedPeer(Actor):
         self._apply()
 
     def stop(self) -> None:
-        self._is_on, self._is_kept_off = True, False
+        self._is_kept_off = False
+        self._turn(True)
         self._apply()
 
     def _apply(self) -> None:

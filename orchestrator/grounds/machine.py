@@ -41,9 +41,9 @@ def check_memory(scenario: Scenario, parts: int, broker_mb: int) -> None:
 
 def _handles(scenario: Scenario, parts: int) -> int:
     """The open files of the process that needs most: the orchestrator, a process with clients, or a broker."""
-    peers = [peer.broker for peer in scenario.all_peers]
+    peers = [place for peer in scenario.all_peers for place in peer.places]
     own = len(scenario.tree.names) * HANDLES_PER_BROKER
-    clients = (len(peers) * scenario.copies + len(scenario.tree.names)) // parts
+    clients = (len(scenario.all_peers) * scenario.copies + len(scenario.tree.names)) // parts
     busiest = max(Counter(peers).values(), default=0) * scenario.copies
     return HANDLES_OWN + max(own, clients, busiest)
 

@@ -46,7 +46,7 @@ def _broker_settings(scenario: Scenario, broker: str) -> dict[str, Any]:
     sessions = {
         copy.id: _demand(peer.session_service, speedup)
         for peer in scenario.subscribers
-        if peer.broker == broker and peer.session_service is not None
+        if broker in peer.places and peer.session_service is not None
         for copy in copies_of(scenario, peer)
     }
     position = scenario.tree.index[broker]

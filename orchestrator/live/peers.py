@@ -1,5 +1,6 @@
 """The peers of the live page: all copies of a peer together, their queues, and the delays of messages. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,7 +12,8 @@ Way = tuple[str, str]  # publisher and subscriber
 
 def table(scenario: Scenario, states: Iterable[PeerState]) -> list[dict[str, Any]]:
     """One row per peer. The queue of a subscriber or responder is what was sent to it and not processed, that of a
-    publisher is what it has not sent, and that of a requester the answers that it waits for.
+    publisher is what it has not sent, and that of a requester the answers that it waits for. `places` says where a peer
+    that roams is, or was before it went OFF: its broker, or the number of copies at each broker.
     """
     states = list(states)
     sent = {peer["id"]: peer["sent"] for peer in states if peer["sent"] is not None}
@@ -19,9 +21,13 @@ def table(scenario: Scenario, states: Iterable[PeerState]) -> list[dict[str, Any
     for stream, receiver in scenario.pairs():
         streams[receiver.id].append(stream)
     rows: dict[str, dict[str, Any]] = {}
+    roaming: dict[str, list[str]] = {it.id: [] for it in (*scenario.publishers, *scenario.subscribers) if it.roams}
     for peer in states:
         name, copy = _split(scenario, peer["id"])
-        row = rows.setdefault(name, {"peer": name, "copies": 0, "connected": 0, "queue": 0})
+        row = rows.setdefault(name, {"peer": name, "copies": 0, "connected": 0, "queue": 0, "places": ""})
+        if name in roaming:
+            roaming[name].append(peer["broker"])
+            row["places"] = _places(roaming[name])
         row["copies"] += 1
         row["connected"] += peer["connected"]
         if name not in streams:
@@ -30,6 +36,11 @@ def table(scenario: Scenario, states: Iterable[PeerState]) -> list[dict[str, Any
         for stream in (scenario.copy_of(each, copy) for each in streams[name]):
             row["queue"] += sent[stream.cause] - peer["seen"].get(stream.id, (0,))[0]
     return sorted(rows.values(), key=lambda row: str(row["peer"]))
+
+
+def _places(brokers: list[str]) -> str:
+    counts = sorted(Counter(brokers).items())
+    return brokers[0] if len(brokers) == 1 else ", ".join(f"{broker} {count}" for broker, count in counts)
 
 
 def delays(scenario: Scenario, states: Iterable[PeerState]) -> dict[Way, tuple[int, float]]:

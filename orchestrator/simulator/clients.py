@@ -1,10 +1,10 @@
 """Clients on the simulated network, and the connections between them and their hosts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from brokerbed.broker.core.run import Run
 from brokerbed.clients import session
-from brokerbed.clients.session import Packet
+from brokerbed.clients.session import Moved, Packet
 from brokerbed.orchestrator.simulator.loop import Loop
 from brokerbed.orchestrator.simulator.network import Host, Socket
 from brokerbed.orchestrator.simulator.wire import NO_DELAY, Wire
@@ -13,12 +13,21 @@ BACKOFF_NS = 100_000_000
 
 
 class Client(session.Client):
-    """A client of the broker on one host."""
+    """A client of the broker on one host; if it roams, of those on several `hosts` in turn."""
 
-    def __init__(self, loop: Loop, host: Host, client_id: str, is_clean: bool = False) -> None:
-        super().__init__(self._connect_to_host, client_id, is_clean, self._later)
+    def __init__(
+        self, loop: Loop, host: Host, client_id: str, is_clean: bool = False,
+        hosts: Mapping[str, Host] | None = None, moved: Moved | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(self._connect_to_host, client_id, is_clean, self._later, host.name, moved)
         self.host = host
+        self._hosts = hosts
         self._loop = loop
+
+    def move_to(self, broker: str) -> None:
+        assert self._hosts is not None
+        self.host = self._hosts[broker]
+        super().move_to(broker)
 
     def _later(self, dial: Callable[[int], None], number: int) -> None:
         self._loop.at(self._loop.now_ns + BACKOFF_NS, dial, number)

@@ -11,7 +11,9 @@ from typing import Any
 from brokerbed.broker.config import BrokerConfig
 from brokerbed.broker.placement.config import PlacementConfig
 from brokerbed.broker.values import NS_PER_S
+from brokerbed.clients import session
 from brokerbed.clients.crowd import Crowd, copies_of, demand_of
+from brokerbed.clients.whereabouts import Whereabouts
 from brokerbed.clients.workload import stream
 from brokerbed.log.record import CLIENTS, Log
 from brokerbed.orchestrator.faults import Faults
@@ -22,6 +24,7 @@ from brokerbed.orchestrator.simulator.loop import Loop
 from brokerbed.orchestrator.simulator.network import Host, LogWriter, Uplink
 from brokerbed.orchestrator.simulator.wire import NO_DELAY
 from brokerbed.scenario.model import Scenario
+from brokerbed.scenario.peers import Subscriber
 
 STARTS_NS, CONNECT_NS, SUBSCRIBE_NS = -10 * NS_PER_S, -8 * NS_PER_S, -5 * NS_PER_S
 DRAIN_NS = 60 * NS_PER_S  # the longest drain after the measured time
@@ -48,7 +51,7 @@ class Simulation:
             child: Uplink(self.hosts[child], self.hosts[parent], self.hosts, self._qualities)
             for child, parent in scenario.tree.links
         }
-        self._clients: dict[str, list[Client]] = {name: [] for name in self.hosts}
+        self._clients = Whereabouts[session.Client]()
         self.crowd = Crowd(scenario, self.loop, self.client_log, self._client, self._peer)
         self.faults = Faults(self, self.crowd.peers)
         self._byte_counts = ByteCounts(scenario, self.loop, self.client_log, self.links)
@@ -63,9 +66,9 @@ class Simulation:
         stages = {
             copy.id: demand
             for peer in scenario.subscribers
-            if peer.broker == name and peer.session_service is not None
+            if name in peer.places and peer.session_service is not None
             for copy in copies_of(scenario, peer)
-            if (demand := demand_of(scenario, peer.session_service, "session", copy.id)) is not None
+            if (demand := demand_of(scenario, peer.session_service, "session", copy.id, *roaming_at(peer, name)))
         }
         shared: dict[str, Any] = {
             "name": name, "is_testbed": True, "routing": scenario.routing,
@@ -86,9 +89,12 @@ class Simulation:
         return Host(self.loop, name, config, parent, is_durable, self._write_log, COMMIT_NS if is_durable else 0)
 
     def _client(self, broker: str, client_id: str, is_clean: bool) -> Client:
-        client = Client(self.loop, self.hosts[broker], client_id, is_clean)
-        self._clients[broker].append(client)
+        client = Client(self.loop, self.hosts[broker], client_id, is_clean, self.hosts, self._moved)
+        self._clients.add(client, broker)
         return client
+
+    def _moved(self, client: session.Client, from_broker: str) -> None:
+        self._clients.move(client, from_broker, client.broker)
 
     def _peer(self, broker: str, client_id: str) -> Client:
         return self._client(broker, client_id, False)
@@ -158,13 +164,18 @@ class Simulation:
         if self._write_log is not None and log is not None and len(log.records) >= bytes_min:
             self._write_log(CLIENTS, 1, log)
 
-    def clients_at(self, broker: str) -> list[Client]:
-        return self._clients[broker]
+    def clients_at(self, broker: str) -> list[session.Client]:
+        return self._clients.at(broker)
 
     def _close_logs(self) -> None:
         for host in self.hosts.values():
             host.close_log()
         self._write_client_log()
+
+
+def roaming_at(peer: Subscriber, broker: str) -> tuple[str, ...]:
+    """What tells the random streams of a peer's session apart that is at one broker and then at another."""
+    return (broker,) if peer.roams else ()
 
 
 def placement_of(scenario: Scenario, broker: str) -> PlacementConfig | None:

@@ -236,7 +236,7 @@ def test_fates_while_links_move(small: Small) -> None:
         (0, "p", "s", 0, "b1", "b1>b0"), (0, "p", "s", 1, "b0", "s"),
         (0, "p", "s", 0, "b1", "b1>b2"), (0, "p", "s", 1, "b2", "b2>b0"), (0, "p", "s", 2, "b0", "s"),
     )  # fmt: skip
-    found = plain(fates.fates(missing, small.events(*rows), hops, links_move=True), "number", "fate", "reason")
+    found = plain(fates.fates(missing, small.events(*rows), hops, ways_vary=True), "number", "fate", "reason")
     assert found == [(1, "waiting", 0), (2, "dropped", 3), (3, "waiting", 0), (4, "dropped", 4), (5, "lost", 0)]
 
 

@@ -49,3 +49,20 @@ def test_what_waits_for_a_subscriber_is_what_it_has_not_worked_on_of_its_publish
 
 def test_delays_of_copies_are_pooled(scenario: Scenario) -> None:
     assert delays(scenario, TOLD) == {("p", "s"): (21, 10.5), ("q", "s"): (4, 1.0), ("q", "z"): (5, 2.5)}
+
+
+def test_where_peers_that_roam_are(from_text: FromText) -> None:
+    text = TEXT.replace(
+        "{id: s, broker: b1, topic: t/+}", "{id: s, brokers: [b0, b1], topic: t/+, on: {mean: 1s}, off: {mean: 1s}}"
+    )
+    for copies, brokers, places in ((1, ["b1"], "b1"), (3, ["b1", "b0", "b1"], "b0 1, b1 2")):
+        (scenario,) = from_text(text.replace("copies: 2", f"copies: {copies}")).points
+        names = [scenario.copy_of(scenario.subscribers[0], copy).id for copy in range(copies)]
+        told = [{**subscriber(name, True), "broker": broker} for name, broker in zip(names, brokers, strict=True)]
+        told += [
+            publisher(it.id, 0)
+            for peer in scenario.publishers
+            for it in (scenario.copy_of(peer, copy) for copy in range(copies))
+        ]
+        rows = {row["peer"]: row for row in table(scenario, told)}
+        assert (rows["s"]["places"], rows["p"]["places"]) == (places, "")

@@ -5,6 +5,7 @@ import socket
 import struct
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from brokerbed.scenario import load
 
 CONNECT, PUBLISH, PUBACK, PUBREC, PUBREL, SUBSCRIBE = 0x10, 0x30, 0x40, 0x50, 0x60, 0x80
 ACCEPTED = bytes((0x20, 3, 1, 0, 0))  # CONNACK, the session is there, success
+ACCEPTED_ANEW = bytes((0x20, 3, 0, 0, 0))  # ... there was no session
 SERVER_BUSY = bytes((0x20, 3, 0, 0x89, 0))
 ANSWER_S_MAX = 5.0  # far below the 10 s for which aiomqtt waits for an answer
 SHORT_S = 0.1  # for something that must not happen
@@ -51,6 +53,10 @@ class Connection:
             return True
         return False
 
+    @property
+    def host(self) -> str:
+        return str(self._writer.get_extra_info("sockname")[0])
+
     def say(self, data: bytes) -> None:
         self._writer.write(data)
 
@@ -75,12 +81,17 @@ class World:
         self.port = port
         self._made = made
         self.accepted: list[bool] = []
+        self.connects: list[bytes] = []
+        self.hosts: list[str] = []  # the addresses to which it connected
         self.acknowledged: list[bytes] = []
         self.received: list[bytes] = []
-        self.client = StockClient(lambda: ("127.0.0.1", port), "c")
+        self.client = StockClient(self._address_of, "c", "b0")
         self.client.is_accepted_changed = self.accepted.append
         self.client.acknowledged = self._acknowledge
         self.client.received = lambda _, payload, *__: self.received.append(payload)
+
+    def _address_of(self, broker: str) -> tuple[str, int]:
+        return "127.0.0.1" if broker == "b0" else "127.0.0.2", self.port
 
     def _acknowledge(self, message: Message) -> None:
         self.acknowledged.append(message.payload)
@@ -88,8 +99,10 @@ class World:
     async def connection(self, answer: bytes = ACCEPTED) -> Connection:
         """The next one; CONNECT has been read and answered."""
         connection = await self._made.get()
-        first, _ = await connection.packet()
+        first, body = await connection.packet()
         assert first == CONNECT
+        self.connects.append(body)
+        self.hosts.append(connection.host)
         connection.say(answer)
         return connection
 
@@ -107,7 +120,7 @@ def play(story: Callable[[World], Awaitable[None]]) -> None:
             connections.append(Connection(reader, writer))
             await made.put(connections[-1])
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(serve, "0.0.0.0", 0)  # clients move to other loopback addresses
         world = World(server.sockets[0].getsockname()[1], made)
         try:
             await asyncio.wait_for(story(world), ANSWER_S_MAX)
@@ -368,3 +381,55 @@ def test_peers_are_stock_clients_unless_the_scenario_says_light(key: str, kind: 
         return [peer.client for peer in Clients(scenario, 0, 1).crowd.peers]
 
     assert [type(it) for it in asyncio.run(peers())] == [kind]
+
+
+def test_client_that_moves_connects_elsewhere_with_the_same_id_and_without_a_clean_start() -> None:
+    async def story(world: World) -> None:
+        world.client.connect()
+        first = await world.connection()
+        await world.until(lambda: world.accepted == [True])
+        world.client.disconnect()
+        await first.ended()
+        world.client.move_to("b1")
+        world.client.connect()
+        await world.connection()
+        await world.until(lambda: world.accepted == [True, False, True])
+        assert world.hosts == ["127.0.0.1", "127.0.0.2"]
+        assert world.connects[0] == world.connects[1]  # client id, session expiry and flags
+
+    play(story)
+
+
+def test_attempt_at_the_broker_that_was_left_is_given_up() -> None:
+    async def story(world: World) -> None:
+        world.client.connect()
+        first = await world.connection(answer=b"")
+        world.client.disconnect()
+        world.client.move_to("b1")
+        world.client.connect()
+        with suppress(ConnectionError):
+            first.say(ACCEPTED)
+        await world.connection()
+        await world.until(lambda: world.accepted == [True])
+        assert world.hosts == ["127.0.0.1", "127.0.0.2"]
+
+    play(story)
+
+
+def test_new_session_gets_no_qos_2_message_that_an_earlier_one_may_have_taken() -> None:
+    async def story(world: World) -> None:
+        world.client.connect()
+        first = await world.connection()
+        await world.until(lambda: world.accepted == [True])
+        for qos, payload in ((1, b"one"), (2, b"two")):
+            world.client.publish("t", payload, qos)
+        assert len(await first.packets(PUBLISH, 2)) == 2
+        first.reset()
+        second = await world.connection(ACCEPTED_ANEW)
+        world.client.publish("t", b"three", 2)
+        found = await second.packets(PUBLISH, 2)
+        assert [payload_of(body, 1) for _, body in found] == [b"one", b"three"]
+        await world.until(lambda: world.client.under_way == 2)  # what was given up is no longer under way
+        assert world.acknowledged == []
+
+    play(story)

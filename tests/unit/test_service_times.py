@@ -55,6 +55,7 @@ class Wire:
 
     is_connected = is_settled = True
     under_way = held = unsent_bytes = 0
+    broker = "alone"
 
     def __init__(self, others: "list[Wire]") -> None:
         self.acknowledged: Callable[[Message], None] | None = None
@@ -69,6 +70,7 @@ class Wire:
         self.is_accepted_changed(True)
 
     def disconnect(self) -> None: ...
+    def move_to(self, broker: str) -> None: ...
     def subscribe(self, topic_filter: str, qos: int) -> None: ...
     def publish(
         self,

@@ -5,9 +5,11 @@ from collections.abc import Callable
 import mqtt5
 import pytest
 
+from brokerbed.broker.values import Published
 from brokerbed.clients.session import Client, Packet
 
 ACCEPTED = mqtt5.ConnAckPacket(session_present=False, reason_code=mqtt5.ConnAckReasonCode.SUCCESS)
+KEPT = mqtt5.ConnAckPacket(session_present=True, reason_code=mqtt5.ConnAckReasonCode.SUCCESS)
 QUOTA_EXCEEDED = mqtt5.ConnAckPacket(session_present=False, reason_code=mqtt5.ConnAckReasonCode.QUOTA_EXCEEDED)
 
 
@@ -89,3 +91,37 @@ def test_client_says_when_it_is_accepted_and_when_no_longer(is_wanted: bool) -> 
     else:
         world.client.disconnect()
     assert world.changes == [True, False]
+
+
+def test_client_that_moves_connects_to_the_other_broker_and_keeps_its_qos_2_state() -> None:
+    world = World()
+    moved: list[tuple[str, str]] = []
+    world.client = Client(
+        world._dial, "c", False, lambda _, __: None, "b0", lambda client, before: moved.append((before, client.broker))
+    )
+    world.client.connect()
+    world.answer(ACCEPTED)
+    world.client.publish("t", b"1", 2)
+    world.client.disconnect()
+    world.client.move_to("b1")
+    assert (world.client.broker, moved) == ("b1", [("b0", "b1")])
+    world.client.connect()
+    world.answer(KEPT)
+    again = world.lines[-1].sent[-1]
+    assert isinstance(again, Published)
+    assert (again.message.payload, again.is_duplicate, again.packet_id) == (b"1", True, 1)
+
+
+def test_new_session_gets_qos_1_messages_anew_and_no_qos_2_message_that_an_earlier_one_may_have_taken() -> None:
+    world = World()
+    world.answer(ACCEPTED)
+    for qos, payload in ((1, b"one"), (2, b"two"), (2, b"released")):
+        world.client.publish("t", payload, qos)
+    world.answer(mqtt5.PubRecPacket(3))
+    world.client.lost(world.lines[0])
+    world.try_again()
+    world.answer(ACCEPTED)
+    _, *sent = world.lines[1].sent
+    assert [(it.message.payload, it.is_duplicate) for it in sent if isinstance(it, Published)] == [(b"one", False)]
+    assert len(sent) == 1
+    assert world.client.under_way == 1

@@ -51,7 +51,7 @@ class Figures:
         self._seconds = scenario.clock.measure / NS_PER_S
         self._edges_ns = np.linspace(self._begin_ns, self._end_ns, BATCHES + 1)
         self._names: dict[tuple[str, int], _Names] = defaultdict(_Names)
-        self._counts = {name: np.zeros(BATCHES) for name in ("notifications", "additional", "control")}
+        self._counts = {name: np.zeros(BATCHES) for name in ("notifications", "additional", "control", "moved")}
         self._area_ns = {name: np.zeros(BATCHES) for name in ("remote", "local", "advertisements")}
         self._made: dict[str, list[np.ndarray]] = defaultdict(list)  # when each message was published, by publisher
         self._done: dict[tuple[str, str], list[np.ndarray]] = defaultdict(list)  # by subscriber and publisher
@@ -80,6 +80,7 @@ class Figures:
         self._count("additional", routed[is_additional], crossings[is_additional])
         self._count("additional", sent[(sent["flags"] & ADDITIONAL) != 0])
         self._count("control", rows[np.isin(rows["kind"], CONTROL)])
+        self._count("moved", rows[rows["kind"] == Kind.MOVED])
 
     def _count(self, name: str, rows: np.ndarray, weights: np.ndarray | None = None) -> None:
         batches = np.searchsorted(self._edges_ns, rows["time_ns"], side="right") - 1
@@ -122,6 +123,7 @@ class Figures:
             "rate.notifications": self._counts["notifications"] / seconds,
             "rate.notifications.additional": self._counts["additional"] / seconds,
             "rate.control": self._counts["control"] / seconds,
+            "rate.moved": self._counts["moved"] / seconds,
         }
 
     def end_to_end(self, publisher: str, subscriber: str) -> np.ndarray:

@@ -227,7 +227,7 @@ def compared(case: Case) -> dict[str, Figure]:
     """By metric."""
     scenario = scenario_of(case.text, case.files)
     figures = simulate(scenario)
-    prediction = predict(scenario, detail=False)
+    prediction = predict(scenario)
     if not case.metrics:
         copies = delays(scenario, figures)
         expected = prediction.ways[0].end_to_end_s
