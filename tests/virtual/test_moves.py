@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from brokerbed.broker.core import handle_connect
+from brokerbed.broker.core import session_end
 from brokerbed.broker.core.broker import Broker
 from brokerbed.broker.core.connection import Connection
 from brokerbed.broker.core.link_moves import LinkMoves
@@ -218,7 +218,7 @@ def test_a_broker_does_not_remember_a_child_that_has_left_before_its_connection_
         faults=((5000, "crash", 1, 100),), moves=((1000, 2, 0),), commit_ms=1, delay_ms=1,
     )  # fmt: skip
     trial = Trial(schedule)
-    original = handle_connect.connection_ended
+    original = session_end.connection_ended
 
     def ended_later(broker: Broker, connection: Connection, now_ns: int) -> None:
         is_old = broker is trial.hosts[1].broker and connection.session is broker.links.get("$link/b2")
@@ -233,7 +233,7 @@ def test_a_broker_does_not_remember_a_child_that_has_left_before_its_connection_
         trial.hosts[1].flush()
 
     late: list[int] = []
-    monkeypatch.setattr(handle_connect, "connection_ended", ended_later)
+    monkeypatch.setattr(session_end, "connection_ended", ended_later)
     assert trial.run() == []
     assert late
     assert trial.links[2].parent.name == "b0"
