@@ -27,7 +27,7 @@ ROUTINGS = (
 )  # fmt: skip
 CLASSES, CLASSES_PER_GROUP = 24, 3  # a subscription to a whole group moves all its classes, so groups are small
 MEASURE_S = {"virtual": 20_000, "local": 270, "docker": 270}  # the intervals are then about half of the tolerance
-LONGER = {"merging": 4}  # on real brokers: what merging sends down for nobody is rare, and comes in bursts
+LONGER = {"merging": 8}  # on real brokers: what merging sends down for nobody is rare, and comes in bursts
 TOLERANCE = {"virtual": "2%", "local": "3%", "docker": "3%"}
 PER_S = {"subscriptions": 48.0, "publications": 48.0}  # in the whole network
 
