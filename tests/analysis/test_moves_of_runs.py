@@ -15,7 +15,6 @@ from brokerbed.analysis.report.scales import number
 from brokerbed.shipped import shipped
 from tests.analysis.commands import Commands
 from tests.analysis.moving import moving_run
-from tests.analysis.real import simulate
 from tests.report.wellformed import read
 
 HEAD = """
@@ -129,18 +128,19 @@ def _check_report(place: Path, told: dict[str, Any], measured_cost: float) -> No
 
 
 def test_hot_pair_that_changes_at_half_time(command: Commands, tmp_path: Path) -> None:
-    """What is measured before, between and after the moves is what the scenario says, also if nothing is compared."""
+    """The brokers move links by themselves in each half, and what is measured before, between and after the moves is
+    what the scenario says, also if nothing is compared."""
     described = shipped()["migliavacca2007/hot_pair"].read_text(encoding="utf-8")
-    place = simulate(tmp_path, described)  # the brokers move the links by themselves
+    place = moving_run(tmp_path, described, [])
     told = command("analyse", place, "--json", "--allow-inconclusive").json
+    assert told["placement"]["moves"] == 2
     costs = told["placement"]["costs"]
     assert [it["predicted"] for it in costs] == pytest.approx([390, 290, 116, 100])
     assert [it["measured"] for it in costs] == pytest.approx([390, 290, 116, 100], rel=0.05)
     begins, ends = zip(*(it["seconds"] for it in costs), strict=True)
-    assert begins == pytest.approx(
-        (0, 61, 600, 722), abs=20
-    )  # parts of 9.4 s, without those in which something changed
-    assert ends == pytest.approx((61, 600, 722, 1200), abs=20)
+    assert (begins[0], ends[1], begins[2], ends[3]) == pytest.approx((0, 600, 600, 1200), abs=10)
+    assert 50 < ends[0] < begins[1] < 180  # parts of 9.4 s, without those in which something changed
+    assert 660 < ends[2] < begins[3] < 800
     assert all(it["verdict"] == "inconclusive" for it in told["metrics"] if not it["labels"])
     assert all(it["holds"] for it in told["invariants"])
     text = "".join(read((place / "report.html").read_text(encoding="utf-8")).text)
@@ -150,11 +150,10 @@ def test_hot_pair_that_changes_at_half_time(command: Commands, tmp_path: Path) -
 def test_seeds_that_ended_with_different_trees_are_pooled(command: Commands, tmp_path: Path) -> None:
     """290 per second in the tree that the first run has for 320 s, and 390 in the star that the second has for 400 s.
 
-    The sources are those of the hot pair in its first half, and no saving is large enough for the brokers themselves.
-    Both runs are put into one directory, as --seeds 2 does.
+    The sources are those of the hot pair in its first half. Both runs are put into one directory, as --seeds 2 does.
     """
     described = shipped()["migliavacca2007/hot_pair_measured"].read_text(encoding="utf-8").partition("sweep:")[0]
-    described = described.replace("measure: 3000s", "measure: 400s").replace("period: 60s", "period: 60s, gain: 99%")
+    described = described.replace("measure: 3000s", "measure: 400s").replace("period: 60s", "period: 1h")
     moved = moving_run(tmp_path / "a", described, [(90, "b1", "b2")])
     still = moving_run(tmp_path / "b", described.replace("routing: peer", "routing: peer\nseed: 2"), [])
     together = tmp_path / "both"
