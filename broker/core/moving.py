@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MOVED = b"M"  # how the payload of a message that moves begins; all other notices begin with a brace
 SIZE_BYTES = 4  # the size of the header, which follows
+SEEN_MAX = 10_000  # messages that are remembered for one session; only for sessions of clients that did not wait
 AWAY = "\0"  # part of the key of a session that is leaving; no client id contains this character
 
 
@@ -34,21 +35,8 @@ class Moving:
     """The move of one session, as this broker sees it: where it comes from, where it goes, and how far that is."""
 
     __slots__ = (
-        "held",
-        "hop_in",
-        "hop_out",
-        "is_begun",
-        "is_begun_out",
-        "is_given",
-        "is_given_out",
-        "is_here_logged",
-        "is_releasing",
-        "is_taken",
-        "left_ns",
-        "merges",
-        "source",
-        "target",
-        "way",
+        "held", "hop_in", "hop_out", "is_begun", "is_begun_out", "is_given", "is_given_out", "is_taken", "left_ns",
+        "merges", "seen", "source", "target", "way",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -59,8 +47,9 @@ class Moving:
         self.is_given = False  # ... and the neighbour has given up the subscriptions
         self.is_begun = False  # everything that was sent and not acknowledged has come
         self.held: deque[Delivery] = deque()  # new messages, which wait behind those that come from the neighbour
-        self.is_releasing = False  # a timer is set that moves them into the queue
         self.merges: dict[str, str] = {}  # other sessions of this client that come here: hop -> neighbour
+        # The messages that a new session has got whose client may have another one, which would add them once more:
+        self.seen: dict[tuple[str, int], None] | None = None
         # Leaving:
         self.way: tuple[str, ...] = ()  # the brokers to which it has still to go, the next one first
         self.target = ""  # the neighbour to which it goes
@@ -68,7 +57,6 @@ class Moving:
         self.is_begun_out = False  # everything that was sent and not acknowledged is passed on
         self.is_given_out = False  # its subscriptions here are gone
         self.left_ns: int | None = None  # the time after which it expires, counted from when it comes to rest
-        self.is_here_logged = False
 
     @property
     def is_settled(self) -> bool:
@@ -77,7 +65,19 @@ class Moving:
 
     @property
     def is_over(self) -> bool:
-        return not (self.source or self.target or self.held or self.merges or self.way)
+        is_moving = self.source or self.target or self.held or self.merges or self.way
+        return not is_moving and self.seen is None
+
+    def has_seen(self, message: Message) -> bool:
+        """Whether the session has got a message. It is remembered for the next call."""
+        if self.seen is None:
+            return False
+        identity = message.origin, message.sequence
+        is_known = identity in self.seen
+        self.seen[identity] = None
+        if len(self.seen) > SEEN_MAX:
+            del self.seen[next(iter(self.seen))]
+        return is_known
 
     @property
     def ignores_groups(self) -> bool:

@@ -30,6 +30,7 @@ def keeps(broker: "Broker", session: Session, move: Moving, delivery: Delivery, 
     elif move.target:
         append(broker, session, delivery, now_ns)
     else:
+        move.has_seen(delivery.message)
         return False
     return True
 

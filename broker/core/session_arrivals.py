@@ -96,8 +96,8 @@ class SessionArrivals:
                 )
             return
         if hop != session.move.hop_in:
-            if delivery.is_released:
-                return  # the client has it
+            if delivery.is_released or session.move.has_seen(delivery.message):
+                return  # the client has it, or will get it
             delivery.packet_id = 0  # the client does not know it any more
         if not delivery.packet_id:
             moving_queue.append(broker, session, delivery, now_ns)
@@ -156,7 +156,8 @@ class SessionArrivals:
             return
         if session.move.hop_in == content["hop"]:
             session.move.source = session.move.hop_in = ""
-        session.move.merges.pop(content["hop"], None)
+        if session.move.merges.pop(content["hop"], None) is not None and not session.move.merges:
+            session.move.seen = None
         persist.save_session(self._broker, session)
         if self._broker.log is not None and session.connection is not None:
             self._broker.log.add(now_ns, Kind.SESSION_HERE, session.log_number)
@@ -182,8 +183,20 @@ class SessionArrivals:
                 delivery.packet_id = 0
                 moving_queue.append(broker, session, delivery, now_ns)
         move.merges[move.hop_in], move.source, move.hop_in, move.way = move.source, "", "", ()
+        move.seen = {}
         persist.save_session(broker, session)
         moving_queue.release(broker, session, now_ns)
+
+    def has_begun_anew(self, session: Session) -> None:
+        """The client has a new session, but another broker may have an old one, which would come later."""
+        move = session.move = session.move or Moving()
+        session.has_service, move.seen = True, {}
+
+    def is_the_only_one(self, session: Session, now_ns: int) -> None:
+        """No other broker has a session of this client."""
+        if session.move is not None and session.move.seen is not None:
+            session.move.seen = None
+            self._broker.session_moves.came_to_an_end(session, now_ns)
 
     def linked(self, session: Session, now_ns: int) -> None:
         """A link is up."""

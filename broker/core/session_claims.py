@@ -98,9 +98,7 @@ class SessionClaims:
             return False
         return any(link.link is not None and not self._is_foreign(link.link) for link in broker.overlay.links())
 
-    def wait(
-        self, connection: "Connection", packet: mqtt5.ConnectPacket, user: str | None, now_ns: int
-    ) -> None:  # fmt: skip
+    def wait(self, connection: "Connection", packet: mqtt5.ConnectPacket, user: str | None, now_ns: int) -> None:
         """Have a client wait for its session. If it waits already, over another connection, that one is closed."""
         broker, client_id = self._broker, packet.client_id
         old = self._waiting.get(client_id)
@@ -159,18 +157,21 @@ class SessionClaims:
             self._give_up(client_id, now_ns)
         else:
             self._set_timer(client_id, waiting, now_ns)
-            if client_id in self._newest:
-                self._newest[client_id].repeat()
+            if (claim := self._newest.get(client_id)) is not None:
+                claim.repeat()
             self._ask(client_id, waiting, now_ns)
 
     def _give_up(self, client_id: str, now_ns: int) -> None:
         """The client gets a new session."""
         waiting = self._waiting.pop(client_id)
         session = self._broker.sessions.get(client_id)
-        is_arriving = session is not None and session.move is not None and not session.move.is_settled
-        if is_arriving and session is not None:
+        is_new = session is None
+        if session is not None and session.move is not None and not session.move.is_settled:
             self._broker.session_moves.arrivals.begin_again(session, now_ns)
-        self._accept(waiting, session is None or is_arriving, now_ns)
+            is_new = True
+        self._accept(waiting, is_new, now_ns)
+        if self._unanswered(client_id) is not None:
+            self._broker.session_moves.arrivals.has_begun_anew(self._broker.sessions[client_id])
         self._repeat_later(client_id, REPEATED_S, now_ns)
 
     def _repeat_later(self, client_id: str, after_s: float, now_ns: int) -> None:
@@ -334,6 +335,8 @@ class SessionClaims:
                 self._notify(source, now_ns, do="nobody", client=client_id, key=claim.key)
         elif (waiting := self._waiting.get(client_id)) is not None and waiting.key == claim.key:
             self._give_up(client_id, now_ns)
+        elif (session := self._broker.sessions.get(client_id)) is not None:
+            self._broker.session_moves.arrivals.is_the_only_one(session, now_ns)
 
     def _nobody(self, source: Session, content: dict[str, Any], now_ns: int) -> None:
         claim = self._claim_of(content)

@@ -22,7 +22,7 @@ from brokerbed.broker.core.rows import Row
 from brokerbed.broker.core.store import MemoryStore
 from brokerbed.broker.runtime import command
 from brokerbed.broker.runtime import store as store_module
-from brokerbed.broker.runtime.store import FILE, VERSION, SqliteStore, StoreError, is_damage
+from brokerbed.broker.runtime.store import FILE, SqliteStore, StoreError, is_damage
 from tests.broker.running import broker
 from tests.durability import stores
 from tests.durability.stores import Content, Made, Stored, refused
@@ -300,7 +300,7 @@ def test_store_of_an_older_version_is_served(made: Made, version: int, tmp_path:
         rows.commit()
     assert serve(tmp_path) == ("", made.owed)
     with closing(sqlite3.connect(tmp_path / FILE)) as rows:
-        assert rows.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert rows.execute("PRAGMA user_version").fetchone() == (store_module.VERSION,)
 
 
 @pytest.mark.parametrize("version", [0, -1, -(2**31)])
