@@ -1,9 +1,9 @@
 """Sessions that follow their peers from broker to broker.
 
 On each link of its way a session is at two brokers for a while. The next one has its subscriptions already, but leaves
-to the last one what comes from there, which the last one sends on with the session. The log says when a session came to
-a broker, when it left, and when all of it was at the broker of its peer; not when the next broker began to route what
-comes from the last one.
+to the last one what comes from there, or still goes there, and the last one sends it on with the session. The log says
+when a session came to a broker, when it left, and when all of it was at the broker of its peer. It does not say when
+the next broker began to route messages to it by itself.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -19,7 +19,7 @@ MESSAGE_AT_CLIENT = ("run", "broker", "client", "origin", "sequence")
 
 
 def arrivals(events: DataFrame) -> DataFrame:
-    """(run, broker, client, link, from_position, to_position): while a session comes to a broker over a link.
+    """(run, broker, client, from_position, to_position): while a session comes to a broker.
 
     The positions are those of its first row there, and of the row which says that all of it is there, or that it left.
     """
@@ -29,8 +29,7 @@ def arrivals(events: DataFrame) -> DataFrame:
         .withColumn("to_position", F.coalesce(F.lead("position").over(of_session), F.lit(FOREVER)))
         .where(F.col("event") == "session_came")
         .select(
-            "run", "broker", "client", F.concat_ws(">", "broker", "topic").alias("link"),
-            F.col("position").alias("from_position"), "to_position",
+            "run", "broker", "client", F.col("position").alias("from_position"), "to_position",
         )
     )  # fmt: skip
 
@@ -38,8 +37,8 @@ def arrivals(events: DataFrame) -> DataFrame:
 def left_by_last_broker(moved: DataFrame, arrivals: DataFrame) -> DataFrame:
     """The movements of balance.py with messages that the next broker need not route to a session.
 
-    They are rows of the session's client, as if the message had come from there: what came over the link of a session
-    that was coming, if the broker did not route it to the session.
+    They are rows of the session's client, as if the message had come from there: what came while the session was
+    coming, if the broker did not route it to the session.
     """
     bucket, others = _bucket(F.col("position")), [name for name in moved.columns if name not in ("client", "is_in")]
     closed = arrivals.where(F.col("to_position") < FOREVER)
@@ -60,10 +59,10 @@ def _bucket(position: Column) -> Column:
 
 
 def _within(came: DataFrame, arrivals: DataFrame, others: list[str], *keys: str) -> DataFrame:
-    """The messages that came over the link of a session that was coming, as rows of its client."""
-    there = arrivals.withColumnsRenamed({"client": "session", "link": "client"})
+    """The messages that came while a session was coming, as rows of its client."""
+    there = arrivals.withColumnRenamed("client", "session")
     is_then = F.col("position").between(F.col("from_position"), F.col("to_position"))
-    rows = came.join(F.broadcast(there), ["run", "broker", "client", *keys]).where(is_then)
+    rows = came.join(F.broadcast(there), ["run", "broker", *keys]).where(is_then)
     return rows.select(*others, F.col("session").alias("client"), F.lit(False).alias("is_in"))
 
 

@@ -362,9 +362,10 @@ class LinkMoves:
 
     def neighbour(self, name: str) -> Session | None:
         """The session of the link to a neighbour."""
-        return next(
-            (it for it in self._broker.overlay.links() if it.link is not None and it.link.peer == name), None
-        )  # fmt: skip
+        parent = self._broker.overlay.parent
+        if parent is not None and parent.link is not None and parent.link.peer == name:
+            return parent
+        return self._broker.links.get(LINK_ID + name)
 
     def notify(self, session: Session, now_ns: int, **content: Any) -> None:
         """Send a notice to a neighbour. It arrives after everything that was sent there before."""

@@ -10,6 +10,7 @@ import tomli_w
 from brokerbed.broker.values import NS_PER_S
 from brokerbed.clients.crowd import copies_of
 from brokerbed.orchestrator.grounds.base import Place
+from brokerbed.orchestrator.simulator.simulation import MOVE_TIMEOUT_S
 from brokerbed.scenario import Scenario
 from brokerbed.scenario.law import Law
 
@@ -54,6 +55,7 @@ def _broker_settings(scenario: Scenario, broker: str) -> dict[str, Any]:
     return {
         "testbed": True,
         "allow_anonymous": True,
+        "move_timeout_s": MOVE_TIMEOUT_S,
         "link_secret_file": SECRET,
         **parent,
         "routing_parameters": dict(scenario.routing_parameters),

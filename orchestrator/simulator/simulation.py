@@ -33,6 +33,7 @@ COMMIT_NS = 200_000  # about what SQLite takes; so a crash may fall between stor
 LOG_BYTES = 1 << 16  # buffered per broker before they are written
 SLICE_EVENTS = 20_000  # between two reports of progress
 UNLIMITED = 1 << 40
+MOVE_TIMEOUT_S = 86_400.0  # peers that roam wait for their sessions as long as faults last, so that order is kept
 
 
 class Simulation:
@@ -74,6 +75,7 @@ class Simulation:
             "name": name, "is_testbed": True, "routing": scenario.routing,
             "routing_parameters": scenario.routing_parameters, "placement": placement_of(scenario, name),
             "refresh_s": (scenario.refresh_ns or 0) / NS_PER_S, "keep_alive_max_s": 0,
+            "move_timeout_s": MOVE_TIMEOUT_S,
             "connections_max": UNLIMITED, "partial_bytes_max": UNLIMITED,
             "queue_messages_max": scenario.limits.messages, "queue_bytes_max": scenario.limits.bytes,
             "queue_policy": scenario.limits.policy,

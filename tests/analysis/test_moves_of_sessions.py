@@ -24,9 +24,10 @@ def message(sequence: int, topic: str = "t", **more: Any) -> dict[str, Any]:
 
 def from_b0_to_b1(small: Small, *, is_skipped: bool = True) -> DataFrame:
     """s leaves b0 for b1. 1 waits at b0; 2 comes there while s leaves, and goes to b1 over the link, too, where it is
-    not for s, as b0 sends it with the session; 3 enters at b1 while s comes; 4 comes to b1 from b0 behind the session."""
+    not for s, as b0 sends it with the session; 6 enters at b1 and goes to s by b0, too; 3 enters at b1 while s comes; 4 comes to b1 from b0 behind the session."""
     rows = [
         (0, "b0", "subscribed", "s", {"topic": "t"}),
+        (0, "b1", "subscribed", "b1>b0", {"topic": "t"}),
         (1, "b0", "received", "p", message(1)),
         (1, "b0", "queued", "s", message(1)),
         (2, "b1", "connecting", "s"),
@@ -38,8 +39,11 @@ def from_b0_to_b1(small: Small, *, is_skipped: bool = True) -> DataFrame:
         (3, "b0", "sent", "b0>b1", message(2)),
         (4, "b1", "received", "b1>b0", message(2)),
         *([] if is_skipped else [(4, "b1", "queued", "s", message(2))]),
+        (4, "b1", "received", "q", message(6, origin="b1.1")),
+        (4, "b1", "sent", "b1>b0", message(6, origin="b1.1")),
         (4, "b1", "received", "q", message(3, origin="b1.1")),
         (4, "b1", "queued", "s", message(3, origin="b1.1")),
+        (4, "b1", "sent", "b1>b0", message(3, origin="b1.1")),
         (5, "b0", "moved", "b0>b1", message(1)),
         (5, "b0", "moved", "b0>b1", message(2)),
         (5, "b0", "unsubscribed", "s", {"topic": "t"}),
@@ -59,13 +63,13 @@ def from_b0_to_b1(small: Small, *, is_skipped: bool = True) -> DataFrame:
 def test_what_the_last_broker_sends_on_with_the_session_is_not_routed_to_it_by_the_next_one(small: Small) -> None:
     events = from_b0_to_b1(small)
     coming = moves.arrivals(events)
-    assert plain(coming, "broker", "client", "link", "from_position", "to_position") == [("b1", "s", "b1>b0", 4, 22)]
+    assert plain(coming, "broker", "client", "from_position", "to_position") == [("b1", "s", 5, 26)]
     moved = moves.left_by_last_broker(balance.movements(events, None), coming)
     found = balance.episodes(moved)
     assert plain(found.where("client = 's'"), *EPISODE) == [("b0", "s", True, 2, 2), ("b1", "s", True, 3, 3)]
     assert plain(checks.routed(found).where("broken > 0"), "text") == []
     without = balance.episodes(balance.movements(events, None)).where("client = 's' and broker = 'b1'")
-    assert plain(without, *EPISODE) == [("b1", "s", True, 4, 3)]
+    assert plain(without, *EPISODE) == [("b1", "s", True, 5, 3)]
 
 
 def test_what_the_next_broker_did_route_counts(small: Small) -> None:
@@ -91,8 +95,8 @@ def test_session_that_passes_a_broker(small: Small) -> None:
     rows = [(1, "b1", "session_came", "s", {"topic": "b0"}), (2, "b1", "session_left", "s", {"topic": "b2"}),
             (3, "b1", "session_came", "s", {"topic": "b2"})]  # fmt: skip
     found = moves.arrivals(small.events(*rows))
-    assert plain(found, "link", "from_position", "to_position") == [
-        ("b1>b0", 0, 1), ("b1>b2", 2, moves.FOREVER),
+    assert plain(found, "client", "from_position", "to_position") == [
+        ("s", 0, 1), ("s", 2, moves.FOREVER),
     ]  # fmt: skip
 
 
@@ -117,7 +121,7 @@ def test_moved_messages_are_counted_apart(small: Small) -> None:
     tally = small.tally(from_b0_to_b1(small), times)
     assert cells(moved_cells(tally, {0: 0}, {0: [7.0]})) == {("rate.moved", "0"): (2.0, 7.0)}  # type: ignore[dict-item]
     sent = tally.counts[tally.counts["what"] == "link.notifications"]
-    assert sent["count"].sum() == 1  # message 2, over the link itself
+    assert sent["count"].sum() == 3  # messages 2, 3 and 6, over the link itself
 
 
 def test_time_in_a_session_that_moves(small: Small) -> None:

@@ -1,12 +1,14 @@
 """The key `brokers` of peers that roam: what is read of it, every way to get it wrong, and what follows from it."""
 
+import tomllib
+
 import jsonschema
 import pytest
 
 from brokerbed.clients.crowd import Crowd
 from brokerbed.clients.session import Client
 from brokerbed.orchestrator.grounds.settings import broker_files
-from brokerbed.orchestrator.simulator.simulation import Simulation
+from brokerbed.orchestrator.simulator.simulation import MOVE_TIMEOUT_S, Simulation
 from brokerbed.scenario import ScenarioError, schema
 from tests.conftest import FromText
 
@@ -76,6 +78,12 @@ def test_every_broker_of_the_peer_serves_its_session(from_text: FromText) -> Non
     (scenario,) = from_text(ROAMING).points
     has_stage = {name: b"s.2" in broker_files(scenario, name, "x")["broker.toml"] for name in scenario.tree.names}
     assert has_stage == {"b0": False, "b1": True, "b2": True, "b3": True}
+
+
+def test_peers_wait_for_their_sessions_however_long_faults_last(from_text: FromText) -> None:
+    (scenario,) = from_text(ROAMING).points
+    assert tomllib.loads(broker_files(scenario, "b1", "x")["broker.toml"].decode())["move_timeout_s"] == MOVE_TIMEOUT_S
+    assert Simulation(scenario).hosts["b1"]._config(1).move_timeout_s == MOVE_TIMEOUT_S
 
 
 def test_peer_comes_back_elsewhere_after_every_off_period_and_only_then(from_text: FromText) -> None:
