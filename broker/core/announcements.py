@@ -2,9 +2,8 @@
 
 Every change of an entry is one packet: to the parent a SUBSCRIBE or UNSUBSCRIBE (so that any MQTT 5 broker can be the
 parent), to a child a PUBLISH at QoS 1 under `$overlay/`. The packet occupies a packet id until the neighbour
-acknowledges it. At most UNACKNOWLEDGED_MAX packets are unacknowledged at a time. Beyond that limit changes wait, and
-only the last change of each entry is kept: an entry that appears and disappears while it waits is never announced.
-Below the limit every single change is announced and counted.
+acknowledges it. Up to UNACKNOWLEDGED_MAX unacknowledged packets, every change is announced and counted. Beyond that
+changes wait, and only the last one of each entry is kept: an entry that comes and goes meanwhile is never announced.
 
 Changes are not queued while the link is down. When the link is up again, the difference between the entries that the
 neighbour has and those it should have is announced (`Overlay.resynchronise`).
@@ -137,10 +136,7 @@ class Announcements:
             self._barriers.popleft()[1](now_ns)
 
     def when_acknowledged(self, action: Callable[[int], None], now_ns: int) -> None:
-        """Call the action, with the time, once all changes so far are acknowledged; never if the link is lost before.
-
-        The neighbour acknowledges changes in the order of sending.
-        """
+        """Call the action with the time when all changes so far are acknowledged; never if the link is lost before."""
         if not self.open:
             action(now_ns)
         else:

@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING
 import mqtt5
 
 from brokerbed.broker.core import lifetime, moving_queue, persist
-from brokerbed.broker.core.link import (
-    EVERYBODY,
-    NOTIFICATION,
-    RESYNC,
-    RETAINED,
-    SESSION_MESSAGE,
-    UNADVERTISED,
-    Link,
-)
+from brokerbed.broker.core.link import NOTIFICATION, RESYNC, RETAINED, SESSION_MESSAGE, UNADVERTISED, Link
 from brokerbed.broker.core.moving import is_moved
 from brokerbed.broker.core.publish_packet import encoded
-from brokerbed.broker.core.session import Delivery, Session
+from brokerbed.broker.core.session import Delivery, Session, is_from
 from brokerbed.broker.errors import ProtocolError
 from brokerbed.broker.values import Message
 from brokerbed.log.record import ADDITIONAL, DUPLICATE, REPLAY, RETAIN, UNADVERTISED_FLAG, WAITED, Kind, Reason
@@ -55,7 +47,7 @@ def deliver(broker: "Broker", session: Session, delivery: Delivery, now_ns: int)
         if delivery.is_notice:
             _deliver_notice(broker, session, link, delivery, now_ns)
             return
-        if link.skips and (link.skips == EVERYBODY or is_from(delivery.message.publisher, link.skips)):
+        if link.skips and is_from(delivery.message.publisher, link.skips):
             return
         if link.successor is not None:
             session, link = link.successor, link.successor.link
@@ -87,10 +79,6 @@ def _deliver_notice(broker: "Broker", session: Session, link: Link, delivery: De
     link.staged[delivery] = None
     persist.save_delivery(broker, session, delivery)
     broker.at(due_ns, _link_service_done, (session, delivery))
-
-
-def is_from(publisher: object, neighbour: str) -> bool:
-    return isinstance(publisher, Session) and publisher.link is not None and publisher.link.peer == neighbour
 
 
 def _link_service_done(broker: "Broker", in_service: tuple[Session, Delivery], due_ns: int) -> None:

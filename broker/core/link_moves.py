@@ -155,7 +155,7 @@ class LinkMoves:
     def _arrived(self, _: Session, content: dict[str, Any], now_ns: int) -> None:
         child = self._child(content)
         if child is not None and child.moves_to:
-            self._forget(child.announced.session, now_ns)
+            session_end.forget_link(self._broker, child.announced.session, now_ns)
         self._ended(content["child"], True, now_ns)
 
     def _ended(self, child: str, is_done: bool, now_ns: int) -> None:
@@ -209,7 +209,7 @@ class LinkMoves:
         old.successor = None
         overlay.parent = successor
         broker.counters.moves += 1
-        self._forget(session, now_ns)
+        session_end.forget_link(self._broker, session, now_ns)
         overlay.moved_to = link
         overlay.retained.lost()
         persist.save_session(broker, successor)
@@ -238,7 +238,7 @@ class LinkMoves:
         broker, child = self._broker, content["child"]
         assert source.link is not None
         if (stale := broker.links.get(LINK_ID + child)) is not None:
-            self._end(stale, now_ns)
+            session_end.end_link(self._broker, stale, now_ns)
         session = Session(LINK_ID + child, None, broker.config.service_link is not None)
         session.expiry_s, session.is_ordered, session.user = SESSION_S, True, content["user"]
         link = broker.overlay.open_link(session, child, is_parent=False)
@@ -379,28 +379,6 @@ class LinkMoves:
     def _links_changed(self, now_ns: int) -> None:
         if self._broker.placement is not None:
             self._broker.placement.links_changed(now_ns)
-
-    def _forget(self, session: Session, now_ns: int) -> None:
-        """The old link is not used any more. The notice before has shown that the other end has got everything."""
-        broker = self._broker
-        for delivery in persist.deliveries(broker, session):
-            if not delivery.is_released and not delivery.is_notice:
-                broker.log_message(now_ns, Kind.ACKNOWLEDGED, session.log_number, delivery.message, delivery.qos)
-            broker.timers.cancel(delivery.expiry_timer)
-            persist.forget_delivery(broker, delivery)
-        session.queue.clear()
-        session.inflight.clear()
-        assert session.link is not None
-        session.link.staged.clear()
-        self._end(session, now_ns)
-
-    def _end(self, session: Session, now_ns: int) -> None:
-        """End the session of a link, whose connection may not have ended yet."""
-        broker, connection = self._broker, session.connection
-        if connection is not None:
-            deliver.disconnected(broker, session, now_ns)
-            broker.end(connection)
-        session_end.end_session(broker, session, now_ns)
 
 
 def _served(broker: "Broker", message: Message, due_ns: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from brokerbed.broker.core import deliver, persist
 from brokerbed.broker.core.access import may_subscribe
 from brokerbed.broker.core.moving import Moving
-from brokerbed.broker.core.session import Delivery, Session
+from brokerbed.broker.core.session import Delivery, Session, is_from
 from brokerbed.log.record import Reason
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def keeps(broker: "Broker", session: Session, move: Moving, delivery: Delivery, 
     if move.source:
         if not move.is_taken:
             return True  # the broker before still gets it, and passes it on
-        if not move.is_given and deliver.is_from(delivery.message.publisher, move.source):
+        if not move.is_given and is_from(delivery.message.publisher, move.source):
             return True  # it has got it, and passes it on
     if move.source or move.held:
         _hold(broker, session, move, delivery, now_ns)

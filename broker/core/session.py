@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import mqtt5
 
-from brokerbed.broker.core.link import MOVE_TOPIC, PACKET_IDS
+from brokerbed.broker.core.link import EVERYBODY, MOVE_TOPIC, PACKET_IDS
 from brokerbed.broker.core.run import Batch
 from brokerbed.broker.values import Entry, Message
 
@@ -212,3 +212,10 @@ class Session:
                 self.queue_bytes -= delivery.message.size
                 return delivery
         return None
+
+
+def is_from(publisher: object, neighbour: str) -> bool:
+    """Whether a message came over the link to this neighbour. EVERYBODY stands for any publisher."""
+    if neighbour == EVERYBODY:
+        return True
+    return isinstance(publisher, Session) and publisher.link is not None and publisher.link.peer == neighbour

@@ -131,3 +131,26 @@ def forget_will(broker: "Broker", session: Session) -> None:
     """The client is back: its will is not sent, and its session does not expire."""
     session.will = None
     cancel_timers(broker, session)
+
+
+def forget_link(broker: "Broker", session: Session, now_ns: int) -> None:
+    """A link that has moved is not used any more. The notice before has shown that the other end has got everything."""
+    for delivery in persist.deliveries(broker, session):
+        if not delivery.is_released and not delivery.is_notice:
+            broker.log_message(now_ns, Kind.ACKNOWLEDGED, session.log_number, delivery.message, delivery.qos)
+        broker.timers.cancel(delivery.expiry_timer)
+        persist.forget_delivery(broker, delivery)
+    session.queue.clear()
+    session.inflight.clear()
+    assert session.link is not None
+    session.link.staged.clear()
+    end_link(broker, session, now_ns)
+
+
+def end_link(broker: "Broker", session: Session, now_ns: int) -> None:
+    """End the session of a link, whose connection may not have ended yet."""
+    connection = session.connection
+    if connection is not None:
+        deliver.disconnected(broker, session, now_ns)
+        broker.end(connection)
+    end_session(broker, session, now_ns)

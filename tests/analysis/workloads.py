@@ -34,7 +34,7 @@ WORKLOADS = {
     + "subscriptions: {mean_active: 100, lifetime: {mean: 2s}}\n",
     **{
         f"spreading, {routing}": f"routing: {routing}\n"
-        "spreading: {coefficient: 0.6, rate: 20/s, types: 30, redraw: 2s}\n"
+        "spreading: {coefficient: 0.6, rate: 20/s, types: 120, redraw: 8s}\n"  # the old leave 8 ms after the new came
         for routing in ("identity", "peer", "advertisement")
     },
     "requests": "service: {broker_in: {mean: 100ms}, link: {mean: 100ms}}\ncopies: 100\npeers: light\n"
