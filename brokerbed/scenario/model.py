@@ -120,6 +120,11 @@ class Scenario:
         return max(passes, default=None)
 
     @property
+    def peers_roam(self) -> bool:
+        """Whether any peer comes back at another broker after it was OFF."""
+        return any(peer.roams for peer in (*self.publishers, *self.subscribers))
+
+    @property
     def all_peers(self) -> tuple[Peer, ...]:
         """Each has one MQTT client per copy."""
         return (*self.publishers, *self.subscribers, *self.requesters, *self.responders)

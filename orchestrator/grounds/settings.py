@@ -55,7 +55,7 @@ def _broker_settings(scenario: Scenario, broker: str) -> dict[str, Any]:
     return {
         "testbed": True,
         "allow_anonymous": True,
-        "move_timeout_s": MOVE_TIMEOUT_S,
+        **({"move_timeout_s": MOVE_TIMEOUT_S} if scenario.peers_roam else {}),
         "link_secret_file": SECRET,
         **parent,
         "routing_parameters": dict(scenario.routing_parameters),

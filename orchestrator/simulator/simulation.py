@@ -75,7 +75,7 @@ class Simulation:
             "name": name, "is_testbed": True, "routing": scenario.routing,
             "routing_parameters": scenario.routing_parameters, "placement": placement_of(scenario, name),
             "refresh_s": (scenario.refresh_ns or 0) / NS_PER_S, "keep_alive_max_s": 0,
-            "move_timeout_s": MOVE_TIMEOUT_S,
+            **({"move_timeout_s": MOVE_TIMEOUT_S} if scenario.peers_roam else {}),
             "connections_max": UNLIMITED, "partial_bytes_max": UNLIMITED,
             "queue_messages_max": scenario.limits.messages, "queue_bytes_max": scenario.limits.bytes,
             "queue_policy": scenario.limits.policy,
