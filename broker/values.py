@@ -11,6 +11,7 @@ import mqtt5
 from brokerbed.topics import ADVERTISE
 
 NS_PER_S = 1_000_000_000
+LONG_AGO_NS = -(1 << 62)  # earlier than any time that occurs; simulated clients connect at negative times
 CACHED_TOPIC_CHARS_MAX = 256  # longer topics are never cached: 100 000 topics of 64 KB would be 6 GB
 ANSWERED = "$answered/"  # begins the filter of an entry that ends the answer to an advertisement; see Entry.is_answer
 REQUESTED = "$retained/"  # begins the filter of an entry that asks for retained messages; see Entry.is_request

@@ -36,7 +36,7 @@ from brokerbed.broker.core.timers import SetTimer, Timers
 from brokerbed.broker.errors import MqttError, ProtocolError
 from brokerbed.broker.mqtt import frames, v5, v311
 from brokerbed.broker.routing.registry import ALGORITHMS
-from brokerbed.broker.values import NS_PER_S, Message, Published
+from brokerbed.broker.values import LONG_AGO_NS, NS_PER_S, Message, Published
 from brokerbed.log.record import NUMBER_MAX, RECORD, Kind, Log, Reason
 
 PACK = RECORD.pack
@@ -98,7 +98,7 @@ class Broker:
         self.client_ids_assigned = 0  # how many so far
         self.nonces_made = 0  # how many so far, see link_proof.py
         self.input_free_ns: dict[str, int] = {}  # copy -> when the emulated service at the input has no more work
-        self.input_floor_ns = 0  # nothing leaves that service earlier, because it would overtake a notice
+        self.input_floor_ns = LONG_AGO_NS  # nothing leaves that service earlier, because it would overtake a notice
         self.entering = self.entering_bytes = 0  # messages in the emulated service at the input, and their size
         self.timers = Timers(self, at)
         self.at = self.timers.at  # sets a timer that is never cancelled

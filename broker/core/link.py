@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokerbed.broker.errors import ProtocolError
 from brokerbed.broker.routing.filters import FilterIndex
-from brokerbed.broker.values import Entry
+from brokerbed.broker.values import LONG_AGO_NS, Entry
 
 if TYPE_CHECKING:
     from brokerbed.broker.core.announcements import Announcements
@@ -71,7 +71,7 @@ class Link:
         self.advertised_index = FilterIndex() if is_indexed else None  # the filters that the neighbour advertises
         self.staged: dict[Any, None] = {}  # deliveries in the emulated service at the link's output, before its queue
         self.staged_free_ns: dict[str, int] = {}  # copy -> when the emulated service at the link has no more work
-        self.staged_floor_ns = 0  # nothing leaves that service earlier, because it would overtake a notice
+        self.staged_floor_ns = LONG_AGO_NS  # nothing leaves that service earlier, because it would overtake a notice
         self.sent = dict.fromkeys(KINDS, 0)  # messages sent, by kind
         self.received = dict.fromkeys((NOTIFICATION, RETAINED), 0)  # messages from a foreign peer, which counts none
         self.entry_rows: dict[Entry, int] = {}  # entry from the neighbour -> number of its row in the store

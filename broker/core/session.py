@@ -11,7 +11,7 @@ import mqtt5
 
 from brokerbed.broker.core.link import EVERYBODY, MOVE_TOPIC, PACKET_IDS
 from brokerbed.broker.core.run import Batch
-from brokerbed.broker.values import Entry, Message
+from brokerbed.broker.values import LONG_AGO_NS, Entry, Message
 
 if TYPE_CHECKING:
     from brokerbed.broker.config import Demand
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from brokerbed.broker.core.moving import Moving
     from brokerbed.broker.core.subscriptions import Subscription
     from brokerbed.broker.core.timers import Timer
-
-LONG_AGO_NS = -(1 << 62)  # earlier than any time that occurs
 
 
 class Delivery:

@@ -1,12 +1,15 @@
 """Peers that roam in simulations, against theory: all algorithms, and delays where something takes time on the way."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from brokerbed.analysis.predict import predict
 from brokerbed.scenario import ALGORITHMS
+from tests.analysis.real import simulate as simulated
 from tests.virtual.figures import simulate
 from tests.virtual.theory import Case, compared, delays, scenario_of
 
@@ -75,3 +78,16 @@ def test_delays_agree_with_theory(case: str) -> None:
     of_seeds = [delays(scenario, simulate(replace(scenario, seed=seed))) for seed in range(1, seeds + 1)]
     measured = float(np.concatenate([copy for of_seed in of_seeds for copy in of_seed]).mean())
     assert measured == pytest.approx(way.end_to_end_s, rel=0.05)
+
+
+def test_emulated_service_does_not_hold_back_clients_that_connect_before_time_zero(tmp_path: Path) -> None:
+    """A client waits for some crossings of two links, which take no service time as nothing is published yet."""
+    keys = "service: {broker_in: {mean: 50ms}, link: {mean: 50ms}}\nsubscribers:\n  - {id: s, " + BROKERS
+    keys += ", on: {mean: 4s}, off: {mean: 4s}}"
+    place = simulated(tmp_path, WAITING.format(measure=20, keys=keys, copies=1).replace("warmup: 200s", "warmup: 1s"))
+    logs = [pq.ParquetFile(file).read().to_pylist() for file in sorted(place.glob("log/broker=b*/events.parquet"))]
+    times = {
+        event: min(row["time_ns"] for log in logs for row in log if row["event"] == event and row["client"] == "s")
+        for event in ("connecting", "connected")
+    }
+    assert times["connecting"] <= times["connected"] < times["connecting"] + 1_000_000_000 < 0
