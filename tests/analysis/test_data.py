@@ -120,7 +120,7 @@ def test_example_in_the_documents_finds_what_spark_found(
     pooled = (by_run["mean"] * by_run["count"]).groupby(point).sum() / by_run["count"].groupby(point).sum()
     assert found["delays"].measured.tolist() == pytest.approx(pooled.tolist())
     assert found["delays"][["publisher", "subscriber"]].drop_duplicates().to_numpy().tolist() == [["sensor", "phone"]]
-    assert set(found["before"].event) == {"started", "connected", "subscribed", "link_subscribe"}
+    assert set(found["before"].event) == {"started", "connecting", "connected", "subscribed", "link_subscribe"}
     assert found["seconds"] == 40
     one = json.loads((place / "runs/latest/points/1/seeds/4/analysis/summary.json").read_text())
     (delay,) = [row["measured"] for row in one["metrics"] if row["metric"] == "delay.end_to_end"]
