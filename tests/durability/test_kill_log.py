@@ -46,7 +46,7 @@ def open_by_store(folder: Path, name: str) -> set[Fact]:
     rows = content(Stored.of(folder), folder / "looked at")
 
     def receiver(number: int) -> str:
-        client_id, _, _, link, _ = rows[persist.SESSION | number]
+        client_id, _, _, link, *_ = rows[persist.SESSION | number]
         return client_id if link is None else named(f"{name}>{link[0]}")
 
     owed = set()
