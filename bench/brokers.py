@@ -75,11 +75,12 @@ def _ours(ports: Ports, folder: Path, durability: str = "process") -> list[str]:
     return [*command, "--name", f"port{ports.mqtt}"]
 
 
-def _ours_placing(ports: Ports, folder: Path, placement: str) -> list[str]:
-    """Under a routing algorithm under which links can move."""
-    configuration = folder / "broker.toml"
-    configuration.write_text(placement)
-    return [*_ours(ports, folder), "--routing", "peer", "--config", str(configuration)]
+def _ours_configured(
+    ports: Ports, folder: Path, configuration: str, durability: str = "process", routing: str = "identity"
+) -> list[str]:
+    file = folder / "broker.toml"
+    file.write_text(configuration)
+    return [*_ours(ports, folder, durability), "--routing", routing, "--config", str(file)]
 
 
 def _ours_missing() -> str | None:
@@ -169,8 +170,8 @@ OURS_PROCESS, OURS_DISK, OURS_MEMORY = (
     Broker(durability, partial(_ours, durability=durability), _ours_missing)
     for durability in ("process", "disk", "memory")
 )
-STILL, PLACING = (
-    Broker(name, partial(_ours_placing, placement=placement), _ours_missing)
+STILL, PLACING = (  # under a routing algorithm under which links can move
+    Broker(name, partial(_ours_configured, configuration=placement, routing="peer"), _ours_missing)
     for name, placement in (("still", ""), ("placement", "[placement]\nperiod_s = 60\ngain = 0.99\n"))
 )
 MOSQUITTO = Broker("mosquitto", _mosquitto, partial(_not_found, "mosquitto"))
@@ -178,6 +179,12 @@ MOSQUITTO_SAVING = Broker("mosquitto+db", _mosquitto_saving, partial(_not_found,
 NATS = Broker("nats", _nats, partial(_not_found, "nats-server"), _nats_supports)
 AMQTT = Broker("amqtt", _amqtt, _amqtt_missing, lambda workload: workload.level == packets.LEVEL_311)
 RELAY = Broker("relay", _relay, lambda: None, _relay_supports)
+
+
+def configured(durability: str, configuration: str) -> Broker:
+    """brokerbed with settings of its own."""
+    command = partial(_ours_configured, durability=durability, configuration=configuration)
+    return Broker(durability, command, _ours_missing)
 
 
 @contextmanager
