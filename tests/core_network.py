@@ -138,6 +138,9 @@ class Network:
             busy = False
             for node in self.nodes.values():
                 broker = node.broker
+                if broker.deadline_ns == 0:  # it goes on with something
+                    busy = True
+                    broker.due(self.now_ns)
                 if broker.unsaved:
                     busy = True
                     if not self._commit(node):

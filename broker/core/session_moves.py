@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
 
 MOVED_WINDOW = 200  # messages of moving sessions on a link; enough to keep it busy, and few beside a link's window
-PASSED_AT_A_TIME = 20  # messages of one session before it is the turn of the next one that leaves over the same link
+PASSED_AT_A_TIME = 20  # messages before it is the turn of other work, and of the next session that leaves over a link
 
 
 class SessionMoves:
@@ -42,6 +42,7 @@ class SessionMoves:
         self.hops = 0  # how many sessions have left, or begun to
         self._outgoing: dict[str, Session] = {}  # hop -> the session that leaves
         self._ready: dict[str, dict[Session, None]] = {}  # neighbour -> leaving sessions with something to pass on
+        self._paused: dict[str, None] = {}  # neighbours to which messages are passed on again in a moment
         self._delayed: dict[Session, None] = {}  # sessions that cannot go on at the moment
         self.arrivals = SessionArrivals(broker)
         self.handlers = {"taken": self._taken, **self.arrivals.handlers}
@@ -103,6 +104,7 @@ class SessionMoves:
         persist.save_session(broker, session)
         content = moving.described(session)
         self._notify(target, now_ns, do="session", hop=hop, way=rest, left_ns=move.left_ns, **content)
+        self._begin(session, move, target, now_ns)
         self.has_more(session, now_ns)
 
     def has_more(self, session: Session, now_ns: int) -> None:
@@ -121,38 +123,51 @@ class SessionMoves:
                 self._run(link.peer, now_ns)
 
     def _run(self, neighbour: str, now_ns: int) -> None:
-        """Pass on messages of the sessions that leave over a link, in turn, as far as the window allows."""
+        """Pass on some messages of the sessions that leave over a link, in turn, as far as the window allows."""
         ready, target = self._ready.get(neighbour), self._broker.overlay.link_moves.neighbour(neighbour)
-        if target is None or target.link is None:
+        if not ready or neighbour in self._paused or target is None or target.link is None:
             return
-        while ready and target.link.moved_open < MOVED_WINDOW:
+        left = PASSED_AT_A_TIME
+        while ready and left > 0 and target.link.moved_open < MOVED_WINDOW:
             session = next(iter(ready))
             del ready[session]
-            if self._pass_on(session, target, now_ns):
+            passed = self._pass_on(session, target, left, now_ns)
+            left -= max(1, passed)
+            if passed and (session.inflight or session.queue):
                 ready[session] = None
+        if ready and target.link.moved_open < MOVED_WINDOW:
+            self._paused[neighbour] = None
+            self._broker.timers.in_background(now_ns, _goes_on, neighbour)
 
-    def _pass_on(self, session: Session, target: Session, now_ns: int) -> bool:
-        """Pass on some messages of a session; returns whether there are more."""
-        move = session.move
+    def goes_on(self, neighbour: str, now_ns: int) -> None:
+        self._paused.pop(neighbour)
+        self._run(neighbour, now_ns)
+
+    def _pass_on(self, session: Session, target: Session, count: int, now_ns: int) -> int:
+        """Pass on up to so many messages of a session; returns how many."""
+        move, passed = session.move, 0
         assert move is not None
-        for _ in range(PASSED_AT_A_TIME):
-            if not move.is_begun_out and not session.inflight and not (session.queue and session.queue[0].packet_id):
-                move.is_begun_out = True
-                persist.save_session(self._broker, session)
-                self._notify(target, now_ns, do="begun", hop=move.hop_out)
+        while passed < count and (session.inflight or session.queue):
+            self._begin(session, move, target, now_ns)
             if session.inflight:
                 delivery = session.inflight.pop(next(iter(session.inflight)))
                 assert isinstance(delivery, Delivery)
-            elif session.queue:
-                delivery = session.pop()
             else:
-                break
+                delivery = session.pop()
             self._pass(session, move, target, delivery, now_ns)
-        if session.inflight or session.queue or not move.is_begun_out:
-            return True
-        if move.is_given_out and not (move.source or move.held or move.merges):
-            self._left(session, move, target, now_ns)
-        return False
+            passed += 1
+        if not (session.inflight or session.queue):
+            self._begin(session, move, target, now_ns)
+            if move.is_given_out and not (move.source or move.held or move.merges):
+                self._left(session, move, target, now_ns)
+        return passed
+
+    def _begin(self, session: Session, move: Moving, target: Session, now_ns: int) -> None:
+        """Tell the neighbour once everything has been passed on that was sent to the client and not acknowledged."""
+        if not (move.is_begun_out or session.inflight or (session.queue and session.queue[0].packet_id)):
+            move.is_begun_out = True
+            persist.save_session(self._broker, session)
+            self._notify(target, now_ns, do="begun", hop=move.hop_out)
 
     def _pass(self, session: Session, move: Moving, target: Session, delivery: Delivery, now_ns: int) -> None:
         broker = self._broker
@@ -258,6 +273,10 @@ class SessionMoves:
 
     def _notify(self, session: Session, now_ns: int, **content: Any) -> None:
         self._broker.overlay.link_moves.notify(session, now_ns, **content)
+
+
+def _goes_on(broker: "Broker", neighbour: str, now_ns: int) -> None:
+    broker.session_moves.goes_on(neighbour, now_ns)
 
 
 def _restored(broker: "Broker", session: Session, now_ns: int) -> None:

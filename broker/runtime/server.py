@@ -23,6 +23,7 @@ SLICE_NS_MAX = 2_000_000  # a slice that took longer is followed by smaller ones
 SLICE_ROWS_MAX = 300  # likewise one with more changes for the store, which take about 10 us each
 SLICE_BYTES_FIRST, SLICE_BYTES_MIN = 16 * 1024, 1024
 SLICE_BYTES_MAX = 128 * 1024  # less than uvloop reads at once; it goes on reading while it fills its buffer
+BACKGROUND_REST = 3  # after a part of some long work, other work has the broker for this many times as long
 LATE_NS = 20_000_000  # if a timer is later than this, input that waits is read before timeouts are judged
 STORE_RETRY_S = 0.5
 CLOSE_S_MAX = 5.0  # for writing the last output to a client that is being disconnected
@@ -52,6 +53,7 @@ class Server:
         self._offset_ns = time.time_ns() - time.monotonic_ns()  # log times are wall-clock times that never jump
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
+        self._background_began_ns = 0  # of a part of some long work that is not stored yet
 
     def now_ns(self) -> int:
         return time.monotonic_ns() + self._offset_ns
@@ -81,6 +83,10 @@ class Server:
         if self._log is not None:
             self._log.write()
         self._write()
+        if self._background_began_ns:
+            now_ns = self.now_ns()
+            self.broker.timers.background_ns = now_ns + BACKGROUND_REST * (now_ns - self._background_began_ns)
+            self._background_began_ns = 0
         deadline_ns = self.broker.deadline_ns
         if deadline_ns is not None and (self._timer is None or deadline_ns < self._timer_ns):
             self._set_timer(deadline_ns)
@@ -193,7 +199,10 @@ class Server:
     def _run_timers(self) -> None:
         self._timer = None
         if self.store_problem is None:  # while the store cannot be written, no timeout may expire
-            self.broker.due(self.now_ns())
+            now_ns = self.now_ns()
+            if self.broker.timers.is_background_due(now_ns):
+                self._background_began_ns = now_ns
+            self.broker.due(now_ns)
             self.flush()
 
     def close(self) -> None:
