@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokerbed.broker.core import deliver, handle_subscribe, lifetime, moving, moving_queue, persist, session_end
 from brokerbed.broker.core.link import Link
-from brokerbed.broker.core.moving import AWAY, Moving
+from brokerbed.broker.core.moving import AWAY, MOVED_BYTES_MAX, Moving
 from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.core.session_arrivals import SessionArrivals
 from brokerbed.log.record import Kind, Reason
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
 
 MOVED_WINDOW = 200  # messages of moving sessions on a link; enough to keep it busy, and few beside a link's window
-PASSED_AT_A_TIME = 20  # messages before it is the turn of other work, and of the next session that leaves over a link
+PASSED_AT_A_TIME = 10  # messages before it is the turn of other work, and of the next session that leaves over a link
 
 
 class SessionMoves:
@@ -117,8 +117,9 @@ class SessionMoves:
         """The neighbour at the other end of a link has acknowledged a notice."""
         link = session.link
         assert link is not None
-        if delivery.is_notice and moving.is_moved(delivery.message.payload):
-            link.moved_open -= 1
+        moved = moving.moved_in(delivery.message.payload) if delivery.is_notice else 0
+        if moved:
+            link.moved_open -= moved
             if link.moved_open <= MOVED_WINDOW // 2:
                 self._run(link.peer, now_ns)
 
@@ -128,10 +129,10 @@ class SessionMoves:
         if not ready or neighbour in self._paused or target is None or target.link is None:
             return
         left = PASSED_AT_A_TIME
-        while ready and left > 0 and target.link.moved_open < MOVED_WINDOW:
+        while ready and left > 0 and (room := MOVED_WINDOW - target.link.moved_open) > 0:
             session = next(iter(ready))
             del ready[session]
-            passed = self._pass_on(session, target, left, now_ns)
+            passed = self._pass_on(session, target, min(left, room), now_ns)
             left -= max(1, passed)
             if passed and (session.inflight or session.queue):
                 ready[session] = None
@@ -149,18 +150,34 @@ class SessionMoves:
         assert move is not None
         while passed < count and (session.inflight or session.queue):
             self._begin(session, move, target, now_ns)
-            if session.inflight:
-                delivery = session.inflight.pop(next(iter(session.inflight)))
-                assert isinstance(delivery, Delivery)
-            else:
-                delivery = session.pop()
-            self._pass(session, move, target, delivery, now_ns)
-            passed += 1
+            together, size = list[Delivery](), 0
+            while passed + len(together) < count and (following := self._following(session, move)) is not None:
+                size += following.message.size
+                if together and size > MOVED_BYTES_MAX:
+                    break
+                together.append(self._take(session))
+            self._pass(session, move, target, together, now_ns)
+            passed += len(together)
         if not (session.inflight or session.queue):
             self._begin(session, move, target, now_ns)
             if move.is_given_out and not (move.source or move.held or move.merges):
                 self._left(session, move, target, now_ns)
         return passed
+
+    @staticmethod
+    def _following(session: Session, move: Moving) -> Delivery | None:
+        """What is passed on next. None at the end, and where the neighbour has to be told first, see `_begin`."""
+        if session.inflight:
+            delivery = session.inflight[next(iter(session.inflight))]
+            assert isinstance(delivery, Delivery)
+            return delivery
+        return session.queue[0] if session.queue and (move.is_begun_out or session.queue[0].packet_id) else None
+
+    @staticmethod
+    def _take(session: Session) -> Delivery:
+        if session.inflight:
+            return session.inflight.pop(next(iter(session.inflight)))  # type: ignore[return-value]
+        return session.pop()
 
     def _begin(self, session: Session, move: Moving, target: Session, now_ns: int) -> None:
         """Tell the neighbour once everything has been passed on that was sent to the client and not acknowledged."""
@@ -169,18 +186,26 @@ class SessionMoves:
             persist.save_session(self._broker, session)
             self._notify(target, now_ns, do="begun", hop=move.hop_out)
 
-    def _pass(self, session: Session, move: Moving, target: Session, delivery: Delivery, now_ns: int) -> None:
-        broker = self._broker
-        if not delivery.packet_id and lifetime.is_over(delivery.message.expires_at_ns, now_ns):
-            deliver.drop(broker, session, delivery, Reason.EXPIRED, now_ns)
+    def _pass(self, session: Session, move: Moving, target: Session, deliveries: list[Delivery], now_ns: int) -> None:
+        """Pass on messages in one notice."""
+        broker, log = self._broker, self._broker.log
+        passed = []
+        for delivery in deliveries:
+            if not delivery.packet_id and lifetime.is_over(delivery.message.expires_at_ns, now_ns):
+                deliver.drop(broker, session, delivery, Reason.EXPIRED, now_ns)
+                continue
+            broker.timers.cancel(delivery.expiry_timer)
+            persist.forget_delivery(broker, delivery)
+            passed.append(delivery)
+        if not passed:
             return
-        broker.timers.cancel(delivery.expiry_timer)
-        persist.forget_delivery(broker, delivery)
         assert target.link is not None
-        target.link.moved_open += 1
-        broker.overlay.link_moves.send_notice(target, moving.written(broker, move.hop_out, delivery, now_ns), now_ns)
-        if broker.log is not None:
-            message, log = delivery.message, broker.log
+        target.link.moved_open += len(passed)
+        broker.overlay.link_moves.send_notice(target, moving.written(broker, move.hop_out, passed, now_ns), now_ns)
+        if log is None:
+            return
+        for delivery in passed:
+            message = delivery.message
             log.add(
                 now_ns, Kind.MOVED, target.log_number, log.number(message.topic), message.sequence,
                 len(message.payload), delivery.qos, origin=log.origin(message.origin) if message.origin else -1,

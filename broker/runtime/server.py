@@ -23,7 +23,9 @@ SLICE_NS_MAX = 2_000_000  # a slice that took longer is followed by smaller ones
 SLICE_ROWS_MAX = 300  # likewise one with more changes for the store, which take about 10 us each
 SLICE_BYTES_FIRST, SLICE_BYTES_MIN = 16 * 1024, 1024
 SLICE_BYTES_MAX = 128 * 1024  # less than uvloop reads at once; it goes on reading while it fills its buffer
-BACKGROUND_REST = 3  # after a part of some long work, other work has the broker for this many times as long
+BACKGROUND_PARTS = 4  # long work has one in so many parts of the time ...
+BACKGROUND_AHEAD_NS = 40_000_000  # ... in the long run; after a pause it may go ahead by this much
+NS_PER_MS = 1_000_000  # the resolution of uvloop's timers; if one is rounded down, the loop spins until it is due
 LATE_NS = 20_000_000  # if a timer is later than this, input that waits is read before timeouts are judged
 STORE_RETRY_S = 0.5
 CLOSE_S_MAX = 5.0  # for writing the last output to a client that is being disconnected
@@ -53,7 +55,8 @@ class Server:
         self._offset_ns = time.time_ns() - time.monotonic_ns()  # log times are wall-clock times that never jump
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
-        self._background_began_ns = 0  # of a part of some long work that is not stored yet
+        self._background_began_ns = 0  # when a part of some long work began, if what it changed is not stored yet
+        self._background_until_ns = 0  # the time that long work has used up
 
     def now_ns(self) -> int:
         return time.monotonic_ns() + self._offset_ns
@@ -84,12 +87,19 @@ class Server:
             self._log.write()
         self._write()
         if self._background_began_ns:
-            now_ns = self.now_ns()
-            self.broker.timers.background_ns = now_ns + BACKGROUND_REST * (now_ns - self._background_began_ns)
-            self._background_began_ns = 0
+            self._rest()
         deadline_ns = self.broker.deadline_ns
         if deadline_ns is not None and (self._timer is None or deadline_ns < self._timer_ns):
             self._set_timer(deadline_ns)
+
+    def _rest(self) -> None:
+        """Leave time for other work before the next part of some long work."""
+        began_ns, now_ns = self._background_began_ns, self.now_ns()
+        took_ns = min(now_ns - began_ns, BACKGROUND_AHEAD_NS)  # it was longer if the store could not be written
+        self._background_began_ns = 0
+        self._background_until_ns = max(self._background_until_ns, began_ns) + BACKGROUND_PARTS * took_ns
+        rest_ns = self._background_until_ns - BACKGROUND_AHEAD_NS - now_ns
+        self.broker.timers.background_ns = now_ns + max(0, -(-rest_ns // NS_PER_MS)) * NS_PER_MS
 
     def _commit(self) -> bool:
         """Store what has changed; returns False if the store cannot be written."""
