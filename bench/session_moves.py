@@ -32,7 +32,7 @@ from typing import Any
 
 from bench import packets
 from bench.broker_memory import MB, memory_bytes
-from bench.brokers import BrokerError, Running, configured, only_present, stop_on_sigterm
+from bench.brokers import Broker, BrokerError, Running, configured, only_present, stop_on_sigterm
 from bench.clients import HOST, STALL_S, LoadError, connect, subscribe
 from bench.loop import Loop
 from bench.measurement import peak_bytes
@@ -45,7 +45,8 @@ CONFIGURATION = "[limits]\nqueue_messages_max = 200000\n"  # the queue and what 
 CLIENTS_COUNT, WAITING_EACH = 1000, 10
 QUEUED, TRICKLE_PER_S = 100_000, 100
 PAIR_PER_S, CALM_S, PERIOD_S = 500, 10.0, 0.5
-DESCRIPTORS = 4000
+HELPER_S_MAX = 60  # until a process has started, or ended, on a busy machine
+DESCRIPTORS = 4000  # open files of a broker or of this process, which has 1000 clients
 SETTLE_S = 1.0
 CHUNK = 1000  # messages that are published before their acknowledgements are awaited
 DIGITS = 64  # of the number that is a message's payload
@@ -122,6 +123,16 @@ def subscribe_and_leave(port: int, client_id: str, topic: str) -> None:
     with connect(port, client_id, is_clean=False) as client:
         subscribe(client, [topic], qos=1)
         client.sendall(packets.DISCONNECT)
+
+
+@contextmanager
+def line(broker: Broker) -> Iterator[list[Running]]:
+    """Runs hub, west and east, over which a message has passed."""
+    with running_tree(broker, ROOT_AND_TWO_LEAVES) as brokers:
+        _, west, east = brokers
+        with ExitStack() as stack:
+            Loop(Workload(), east.port, west.port, stack)
+        yield brokers
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
@@ -260,7 +271,7 @@ class Helper:
     """A function in a process of its own, which ends when it is asked for its result."""
 
     def __init__(self, role: Role, stack: ExitStack) -> None:
-        context = multiprocessing.get_context("fork")
+        context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
         self._process = context.Process(target=role, args=(other,), daemon=True)
         self._process.start()
@@ -269,8 +280,8 @@ class Helper:
         self._receive()
 
     def _receive(self) -> Any:
-        if not self._pipe.poll(STALL_S):
-            raise LoadError(f"a part of the load did not answer for {STALL_S} s")
+        if not self._pipe.poll(HELPER_S_MAX):
+            raise LoadError(f"a part of the load did not answer for {HELPER_S_MAX} s")
         try:
             return self._pipe.recv()
         except EOFError:
@@ -384,9 +395,7 @@ def main() -> None:
                 continue
             print(f"durability {durability}", flush=True)
             try:
-                with running_tree(broker, ROOT_AND_TWO_LEAVES) as brokers, ExitStack() as stack:
-                    Loop(Workload(), brokers[2].port, brokers[1].port, stack)  # a message has crossed the line
-                    stack.close()
+                with line(broker) as brokers:
                     report(brokers)
             except (BrokerError, LoadError, OSError) as error:
                 print(f"  failed: {error or type(error).__name__}", flush=True)
