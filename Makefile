@@ -54,6 +54,8 @@ bench: setup ## run the benchmarks, which print figures and ratios and assert no
 	$(BIN)/python -m bench.relay_cost
 	$(BIN)/python -m bench.durable_speed
 	$(BIN)/python -m bench.simulator_speed
+	$(BIN)/python -m bench.session_moves
+	$(BIN)/python -m bench.missed_messages
 	$(BIN)/python -m bench.filter_changes
 	$(BIN)/python -m bench.broker_memory
 	$(BIN)/python -m bench.analysis_speed

@@ -42,8 +42,8 @@ from bench.workloads import Workload
 CLIENTS, QUEUE = PARTS = ("clients", "queue")
 DURABILITIES = ("process", "memory")
 CONFIGURATION = "[limits]\nqueue_messages_max = 200000\n"  # the queue and what is published while it moves
-CLIENTS_COUNT, WAITING_EACH = 1000, 10
-QUEUED, TRICKLE_PER_S = 100_000, 100
+CLIENTS_COUNT, CLIENTS_MAX, WAITING_EACH = 1000, 3000, 10
+QUEUED, QUEUED_MAX, TRICKLE_PER_S = 100_000, 150_000, 100
 PAIR_PER_S, CALM_S, PERIOD_S = 500, 10.0, 0.5
 HELPER_S_MAX = 60  # until a process has started, or ended, on a busy machine
 DESCRIPTORS = 4000  # open files of a broker or of this process, which has 1000 clients
@@ -232,11 +232,8 @@ def report_clients(brokers: list[Running], count: int) -> None:
     crowd = Crowd(brokers, count)
     print(f"{count} clients, {WAITING_EACH} messages each: seconds to the last CONNACK and the last message;", end=" ")
     print("memory in MB before / peak / after")
-    for title, port in (
-        ("reconnect at west", crowd.west),
-        ("move to east", crowd.east),
-        ("reconnect at east", crowd.east),
-    ):
+    ways = {"reconnect at west": crowd.west, "move to east": crowd.east, "reconnect at east": crowd.east}
+    for title, port in ways.items():
         back = crowd.come_back(port, WAITING_EACH)
         print(f"  {title:18} {back.accepted_s:6.2f} {back.received_s:6.2f}  {memory_text(back.memory)}", flush=True)
 
@@ -380,25 +377,21 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=CLIENTS_COUNT)
     parser.add_argument("--messages", type=int, default=QUEUED, help="the length of the queue that moves")
     options = parser.parse_args()
+    if not (0 < options.clients <= CLIENTS_MAX and 0 < options.messages <= QUEUED_MAX):
+        parser.error(f"up to {CLIENTS_MAX} clients, and a queue of up to {QUEUED_MAX} messages")
     stop_on_sigterm()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard), hard)
-    )
-    for durability in options.durability or DURABILITIES:
-        broker = configured(durability, CONFIGURATION)
-        for part, report in (
-            (CLIENTS, partial(report_clients, count=options.clients)),
-            (QUEUE, partial(report_queue, messages=options.messages)),
-        ):
-            if part not in (options.only or PARTS) or not only_present([broker]):
-                continue
-            print(f"durability {durability}", flush=True)
+    is_limited = hard != resource.RLIM_INFINITY
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard) if is_limited else DESCRIPTORS, hard))
+    clients, queue = partial(report_clients, count=options.clients), partial(report_queue, messages=options.messages)
+    for broker in only_present([configured(it, CONFIGURATION) for it in options.durability or DURABILITIES]):
+        for part in options.only or PARTS:
+            print(f"durability {broker.name},", end=" ")
             try:
                 with line(broker) as brokers:
-                    report(brokers)
+                    clients(brokers) if part == CLIENTS else queue(brokers)
             except (BrokerError, LoadError, OSError) as error:
-                print(f"  failed: {error or type(error).__name__}", flush=True)
+                print(f"failed: {error or type(error).__name__}", flush=True)
 
 
 if __name__ == "__main__":

@@ -150,10 +150,10 @@ class SessionMoves:
         assert move is not None
         while passed < count and (session.inflight or session.queue):
             self._begin(session, move, target, now_ns)
-            together, size = list[Delivery](), 0
+            together, size, size_max = list[Delivery](), 0, self._bytes_max(target)
             while passed + len(together) < count and (following := self._following(session, move)) is not None:
                 size += following.message.size
-                if together and size > MOVED_BYTES_MAX:
+                if together and size > size_max:
                     break
                 together.append(self._take(session))
             self._pass(session, move, target, together, now_ns)
@@ -163,6 +163,12 @@ class SessionMoves:
             if move.is_given_out and not (move.source or move.held or move.merges):
                 self._left(session, move, target, now_ns)
         return passed
+
+    @staticmethod
+    def _bytes_max(target: Session) -> int:
+        """How much may go into one notice with other messages; nothing if the neighbour takes only small packets."""
+        connection = target.connection
+        return MOVED_BYTES_MAX if connection is None or connection.packet_bytes_max > 4 * MOVED_BYTES_MAX else 0
 
     @staticmethod
     def _following(session: Session, move: Moving) -> Delivery | None:

@@ -6,6 +6,7 @@ behind.
 """
 
 import heapq
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ class Timers:
         self._last_number = 0
         self._cancelled = 0  # cancelled timers that are still in the heap
         self._next_turn: list[tuple[Action, Any]] = []  # what to do when the driver calls `due` next
-        self._background: list[tuple[Action, Any]] = []  # likewise, but not before `background_ns`
+        self._background: deque[tuple[Action, Any]] = deque()  # likewise, but one at a time from `background_ns` on
         self.background_ns = 0  # the driver sets this to a later time to leave room for other work
         self._is_driver_keeping = at is not None
         self.at: SetTimer = at if at is not None else self._push
@@ -92,9 +93,8 @@ class Timers:
             for action, argument in turn:
                 action(self._broker, argument, now_ns)
         if self.is_background_due(now_ns):
-            parts, self._background = self._background, []
-            for action, argument in parts:
-                action(self._broker, argument, now_ns)
+            action, argument = self._background.popleft()
+            action(self._broker, argument, now_ns)
         heap = self._heap
         while heap and heap[0][0] <= now_ns:
             due_ns, _, action, argument = heapq.heappop(heap)
