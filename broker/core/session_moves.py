@@ -6,7 +6,7 @@ changes is stored together with it.
 
 - `session`, to the neighbour: everything about the session but its messages. The neighbour makes the same session with
   the same subscriptions at once, but ignores all messages for it.
-- messages, to the neighbour: first those that were sent to the client and are not acknowledged, then the notice
+- messages, several in a notice: first those that were sent to the client and are not acknowledged, then the notice
   `begun`, then the queue. New messages for the session go to the end of the queue. At most MOVED_WINDOW of all sessions
   are unacknowledged on a link at a time, so that what others send waits behind few of them.
 - `taken`, from the neighbour, once its new interest is acknowledged. Everything that it had sent over the link for the
