@@ -54,11 +54,13 @@ bench: setup ## run the benchmarks, which print figures and ratios and assert no
 	$(BIN)/python -m bench.relay_cost
 	$(BIN)/python -m bench.durable_speed
 	$(BIN)/python -m bench.simulator_speed
+	$(BIN)/python -m bench.session_moves
+	$(BIN)/python -m bench.missed_messages
 	$(BIN)/python -m bench.filter_changes
 	$(BIN)/python -m bench.broker_memory
 	$(BIN)/python -m bench.analysis_speed
 
-pictures: setup ## renew docs/images, from a run in a real Chromium (a minute and a half)
+pictures: setup ## renew docs/images, from runs in a real Chromium (over three minutes)
 	$(BIN)/python -m tests.browser.pictures
 
 fault-campaign: setup ## run 1000 random fault schedules on simulated networks (half a minute)

@@ -75,11 +75,12 @@ def _ours(ports: Ports, folder: Path, durability: str = "process") -> list[str]:
     return [*command, "--name", f"port{ports.mqtt}"]
 
 
-def _ours_placing(ports: Ports, folder: Path, placement: str) -> list[str]:
-    """Under a routing algorithm under which links can move."""
-    configuration = folder / "broker.toml"
-    configuration.write_text(placement)
-    return [*_ours(ports, folder), "--routing", "peer", "--config", str(configuration)]
+def _ours_configured(
+    ports: Ports, folder: Path, configuration: str, durability: str = "process", routing: str = "identity"
+) -> list[str]:
+    file = folder / "broker.toml"
+    file.write_text(configuration)
+    return [*_ours(ports, folder, durability), "--routing", routing, "--config", str(file)]
 
 
 def _ours_missing() -> str | None:
@@ -98,12 +99,13 @@ def _not_found(program: str) -> str | None:
     return None if _path(program) else f"{program} is not on the PATH (Debian: apt-get install {program})"
 
 
-def _mosquitto(ports: Ports, folder: Path, persistence: str = "persistence false\n") -> list[str]:
+def _mosquitto(ports: Ports, folder: Path, persistence: str = "persistence false\n", bridge_qos: int = 0) -> list[str]:
     """Nothing is logged, nothing is stored without `persistence`, and no limit is below the window of the workloads."""
     configuration = folder / "mosquitto.conf"
     configuration.write_text(
         f"listener {ports.mqtt} {HOST}\nallow_anonymous true\n{persistence}log_type none\n"
-        f"max_queued_messages 0\nmax_inflight_messages {WINDOW_MESSAGES}\nset_tcp_nodelay true\n" + _bridge(ports)
+        f"max_queued_messages 0\nmax_inflight_messages {WINDOW_MESSAGES}\nset_tcp_nodelay true\n"
+        + _bridge(ports, bridge_qos)
     )
     return [_path("mosquitto") or "mosquitto", "-c", str(configuration)]
 
@@ -114,13 +116,13 @@ def _mosquitto_saving(ports: Ports, folder: Path) -> list[str]:
     return _mosquitto(ports, folder, f"{saving}persistence_location {folder}/\nuser {getpass.getuser()}\n")
 
 
-def _bridge(ports: Ports) -> str:
-    """Bridges all topics in both directions at QoS 0. In MQTT 5 a bridge sets No Local, so no message comes back."""
+def _bridge(ports: Ports, qos: int) -> str:
+    """Bridges all topics in both directions. In MQTT 5 a bridge sets No Local, so no message comes back."""
     if not ports.parent:
         return ""
     return (
-        f"connection port{ports.mqtt}\naddress {HOST}:{ports.parent}\ntopic # both 0\n"
-        "bridge_protocol_version mqttv50\ncleansession true\nnotifications false\n"
+        f"connection port{ports.mqtt}\naddress {HOST}:{ports.parent}\ntopic # both {qos}\n"
+        f"bridge_protocol_version mqttv50\ncleansession {'false' if qos else 'true'}\nnotifications false\n"
         "bridge_attempt_unsubscribe false\ntry_private false\n"
     )
 
@@ -169,15 +171,22 @@ OURS_PROCESS, OURS_DISK, OURS_MEMORY = (
     Broker(durability, partial(_ours, durability=durability), _ours_missing)
     for durability in ("process", "disk", "memory")
 )
-STILL, PLACING = (
-    Broker(name, partial(_ours_placing, placement=placement), _ours_missing)
+STILL, PLACING = (  # under a routing algorithm under which links can move
+    Broker(name, partial(_ours_configured, configuration=placement, routing="peer"), _ours_missing)
     for name, placement in (("still", ""), ("placement", "[placement]\nperiod_s = 60\ngain = 0.99\n"))
 )
 MOSQUITTO = Broker("mosquitto", _mosquitto, partial(_not_found, "mosquitto"))
+MOSQUITTO_QOS2 = Broker("mosquitto", partial(_mosquitto, bridge_qos=2), partial(_not_found, "mosquitto"))
 MOSQUITTO_SAVING = Broker("mosquitto+db", _mosquitto_saving, partial(_not_found, "mosquitto"))
 NATS = Broker("nats", _nats, partial(_not_found, "nats-server"), _nats_supports)
 AMQTT = Broker("amqtt", _amqtt, _amqtt_missing, lambda workload: workload.level == packets.LEVEL_311)
 RELAY = Broker("relay", _relay, lambda: None, _relay_supports)
+
+
+def configured(durability: str, configuration: str) -> Broker:
+    """brokerbed with settings of its own."""
+    command = partial(_ours_configured, durability=durability, configuration=configuration)
+    return Broker(durability, command, _ours_missing)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 LEVEL_311 = 4
 LEVEL_5 = 5
 CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK = 2, 3, 4, 5, 6, 7, 9  # the upper half of the first byte
+CONNACK_BYTES = 4  # in MQTT 3.1.1
 PUBACK_BYTES = 4  # also the size of all other packets of a handshake in MQTT 3.1.1
 NEXT = {PUBLISH: b"\x50\x02", PUBREC: b"\x62\x02", PUBREL: b"\x70\x02"}  # the answer at QoS 2, without the identifier
 LAST = (PUBREL, PUBCOMP)  # the last packet of a handshake at QoS 2 that a receiver and a sender receive

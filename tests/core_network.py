@@ -135,7 +135,7 @@ class Network:
         """Let everything that is under way arrive."""
         busy = True
         while busy:
-            busy = False
+            busy = self._go_on()
             for node in self.nodes.values():
                 broker = node.broker
                 if broker.unsaved:
@@ -160,6 +160,13 @@ class Network:
                     busy = True
                     connection.driver.is_closed = True
                     broker.lost(connection, self.now_ns)
+
+    def _go_on(self) -> bool:
+        """Have all brokers go on with what they do a little at a time; returns whether there was anything."""
+        unfinished = [node.broker for node in self.nodes.values() if node.broker.deadline_ns == 0]
+        for broker in unfinished:
+            broker.due(self.now_ns)
+        return bool(unfinished)
 
     def _commit(self, node: Node) -> bool:
         """Whether the broker lives on."""

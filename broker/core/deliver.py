@@ -11,7 +11,7 @@ import mqtt5
 
 from brokerbed.broker.core import lifetime, moving_queue, persist
 from brokerbed.broker.core.link import NOTIFICATION, RESYNC, RETAINED, SESSION_MESSAGE, UNADVERTISED, Link
-from brokerbed.broker.core.moving import is_moved
+from brokerbed.broker.core.moving import moved_in
 from brokerbed.broker.core.publish_packet import encoded
 from brokerbed.broker.core.session import Delivery, Session, is_from
 from brokerbed.broker.errors import ProtocolError
@@ -234,7 +234,8 @@ def _send(broker: "Broker", session: Session, connection: "Connection", delivery
         persist.forget_delivery(broker, delivery)
     if delivery.is_notice:
         assert session.link is not None
-        session.link.sent[SESSION_MESSAGE if is_moved(message.payload) else RESYNC] += not is_resent
+        moved = moved_in(message.payload)
+        session.link.sent[SESSION_MESSAGE if moved else RESYNC] += 0 if is_resent else max(1, moved)
     else:
         _count_sent(broker, session, delivery, is_resent, now_ns)
     broker.write(connection, output)

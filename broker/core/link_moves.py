@@ -35,7 +35,7 @@ from brokerbed.broker.core import advertisements, deliver, handle_subscribe, per
 from brokerbed.broker.core.announcements import Change
 from brokerbed.broker.core.introduction import SESSION_S
 from brokerbed.broker.core.link import EVERYBODY, LINK_ID, MOVE_TOPIC, RESYNC, Link
-from brokerbed.broker.core.moving import is_moved
+from brokerbed.broker.core.moving import moved_in
 from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.values import Entry, Message
 from brokerbed.log.record import Kind
@@ -334,7 +334,7 @@ class LinkMoves:
         session, broker = message.publisher, self._broker
         if not isinstance(session, Session) or session.link is None or session.link.is_foreign:
             return
-        if is_moved(message.payload):
+        if moved_in(message.payload):
             broker.session_moves.arrivals.moved(message.payload, now_ns)
             return
         content = json.loads(message.payload)

@@ -82,14 +82,14 @@ def _outputs(receivers: "Receivers", sender: "Session", form: int) -> "list[Conn
 def _notifications_to(
     receivers: "Receivers", broker: "Broker", form: int, data: bytes, at: int
 ) -> tuple[list[int], list[str], int, int]:
-    """The topics of the notifications to these receivers, as numbers in the log and as names; the size of each payload;
-    and their end.
+    """The topics of the notifications to these receivers, as numbers in the log and, for placement only, as names; the
+    size of each payload; and their end.
 
     A payload of another size, and whatever is unusual about a packet, ends the piece before it.
     """
     log, names, routes, properties = broker.log, broker.topics, broker.routes, int(form == V5)
     topics, topic_names, payload_size = list[int](), list[str](), -1
-    end, length, size_max = at, len(data), broker.config.packet_bytes_max
+    end, length, size_max, is_counted = at, len(data), broker.config.packet_bytes_max, broker.placement is not None
     while end + 4 < length and data[end] == PUBLISH:
         body = end + 2
         stop = body + data[end + 1]
@@ -109,6 +109,7 @@ def _notifications_to(
         if route.log_topic < 0 and log is not None:
             route.log_topic = log.number(name)
         topics.append(route.log_topic)
-        topic_names.append(name)
+        if is_counted:
+            topic_names.append(name)
         payload_size, end = size, stop
     return topics, topic_names, payload_size, end

@@ -1,11 +1,13 @@
 """What belongs to a session that moves to another broker, and how sessions and messages are written into notices.
 
-session_moves.py has the protocol. A notice is JSON. A message that moves is not: its notice begins with MOVED and has
-a header in JSON, after which the payload follows as it is.
+session_moves.py has the protocol. A notice is JSON. One with messages that move is not: it begins with MOVED, their
+number and the size of a header in JSON, after which the payloads follow as they are.
 """
 
 import json
 from collections import deque
+from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from brokerbed.broker.core.session import Delivery, Session
@@ -15,8 +17,9 @@ from brokerbed.broker.values import NO_PROPERTIES, Message, Properties
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
 
-MOVED = b"M"  # how the payload of a message that moves begins; all other notices begin with a brace
-SIZE_BYTES = 4  # the size of the header, which follows
+MOVED = b"M"  # how a notice with messages that move begins; all other notices begin with a brace
+_NUMBERS = Struct(">BHI")  # of such a notice: MOVED, how many messages, and the size of the header
+MOVED_BYTES_MAX = 16 * 1024  # a notice with more than one message is not larger than this
 SEEN_MAX = 10_000  # messages that are remembered for one session; only for sessions of clients that did not wait
 AWAY = "\0"  # part of the key of a session that is leaving; no client id contains this character
 
@@ -131,11 +134,18 @@ def subscriptions_in(content: dict[str, Any], session: Session) -> list[Subscrip
     return found
 
 
-def written(broker: "Broker", hop: str, delivery: Delivery, now_ns: int) -> bytes:
-    """A message of a session that moves, as the payload of a notice.
+def written(broker: "Broker", hop: str, deliveries: Sequence[Delivery], now_ns: int) -> bytes:
+    """Messages of a session that moves, as a notice.
 
     Brokers of a testbed have clocks that agree. Others tell how much of a message's time is left.
     """
+    described = [_message(broker, delivery, now_ns) for delivery in deliveries]
+    header = json.dumps([hop, described], separators=(",", ":")).encode()
+    payloads = (delivery.message.payload for delivery in deliveries)
+    return b"".join((_NUMBERS.pack(MOVED[0], len(deliveries), len(header)), header, *payloads))
+
+
+def _message(broker: "Broker", delivery: Delivery, now_ns: int) -> tuple[Any, ...]:
     message, properties = delivery.message, None
     if message.properties != NO_PROPERTIES:
         data = message.properties.correlation_data
@@ -143,39 +153,41 @@ def written(broker: "Broker", hop: str, delivery: Delivery, now_ns: int) -> byte
     expires = message.expires_at_ns
     if expires is not None and not broker.config.is_testbed:
         expires -= now_ns
-    header = json.dumps(
-        [
-            hop, message.topic, message.qos, message.retain, message.origin, message.sequence, expires, properties,
-            message.is_unadvertised, delivery.qos, delivery.retain, delivery.identifiers, delivery.packet_id,
-            delivery.is_released,
-        ]
-    ).encode()  # fmt: skip
-    return b"".join((MOVED, len(header).to_bytes(SIZE_BYTES, "big"), header, message.payload))
+    return (
+        len(message.payload), message.topic, message.qos, message.retain, message.origin, message.sequence, expires,
+        properties, message.is_unadvertised, delivery.qos, delivery.retain, delivery.identifiers, delivery.packet_id,
+        delivery.is_released,
+    )  # fmt: skip
 
 
-def read(broker: "Broker", payload: bytes, now_ns: int) -> tuple[str, Delivery]:
-    """The hop and the delivery in what `written` has written."""
-    begin = len(MOVED) + SIZE_BYTES
-    end = begin + int.from_bytes(payload[len(MOVED) : begin], "big")
-    hop, topic, qos, retain, origin, sequence, expires, given, is_unadvertised, *of_delivery = json.loads(
-        payload[begin:end]
-    )
-    properties = NO_PROPERTIES
-    if given is not None:
-        payload_format, content_type, response_topic, data, user = given
-        correlation_data = None if data is None else bytes.fromhex(data)
-        user_properties = tuple((key, value) for key, value in user)
-        properties = Properties(payload_format, content_type, response_topic, correlation_data, user_properties)
-    if expires is not None and not broker.config.is_testbed:
-        expires += now_ns
-    message = Message(topic, payload[end:], qos, retain, None, properties, expires)
-    message.origin, message.sequence, message.is_unadvertised = origin, sequence, is_unadvertised
-    qos_out, retain_out, identifiers, packet_id, is_released = of_delivery
-    delivery = Delivery(message, qos_out, retain_out, tuple(identifiers))
-    delivery.packet_id, delivery.is_released, delivery.has_waited = packet_id, is_released, True
-    return hop, delivery
+def read(broker: "Broker", notice: bytes, now_ns: int) -> tuple[str, Iterator[Delivery]]:
+    """The hop and the deliveries in what `written` has written."""
+    _, _, size = _NUMBERS.unpack_from(notice)
+    at = _NUMBERS.size + size
+    hop, described = json.loads(notice[_NUMBERS.size : at])
+    return hop, _deliveries(broker, notice, at, described, now_ns)
 
 
-def is_moved(payload: bytes) -> bool:
-    """Whether a notice is a message that moves."""
-    return payload.startswith(MOVED)
+def _deliveries(
+    broker: "Broker", notice: bytes, at: int, described: list[list[Any]], now_ns: int
+) -> Iterator[Delivery]:
+    for size, topic, qos, retain, origin, sequence, ends, given, is_unadvertised, *of_delivery in described:
+        properties = NO_PROPERTIES
+        if given is not None:
+            payload_format, content_type, response_topic, data, user = given
+            correlation_data = None if data is None else bytes.fromhex(data)
+            user_properties = tuple((key, value) for key, value in user)
+            properties = Properties(payload_format, content_type, response_topic, correlation_data, user_properties)
+        expires_at_ns = ends if ends is None or broker.config.is_testbed else ends + now_ns
+        message = Message(topic, notice[at : at + size], qos, retain, None, properties, expires_at_ns)
+        at += size
+        message.origin, message.sequence, message.is_unadvertised = origin, sequence, is_unadvertised
+        qos_out, retain_out, identifiers, packet_id, is_released = of_delivery
+        delivery = Delivery(message, qos_out, retain_out, tuple(identifiers))
+        delivery.packet_id, delivery.is_released, delivery.has_waited = packet_id, is_released, True
+        yield delivery
+
+
+def moved_in(notice: bytes) -> int:
+    """How many messages that move are in a notice."""
+    return int(_NUMBERS.unpack_from(notice)[1]) if notice.startswith(MOVED) else 0

@@ -15,7 +15,7 @@ from brokerbed.log.record import Reason
 if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
 
-RELEASED_PER_TURN = 500  # messages that go from those held to the queue at a time, which takes a few milliseconds
+RELEASED_AT_A_TIME = 10  # messages that go from those held to the queue before it is the turn of other work
 
 
 def keeps(broker: "Broker", session: Session, move: Moving, delivery: Delivery, now_ns: int) -> bool:
@@ -29,6 +29,7 @@ def keeps(broker: "Broker", session: Session, move: Moving, delivery: Delivery, 
         _hold(broker, session, move, delivery, now_ns)
     elif move.target:
         append(broker, session, delivery, now_ns)
+        pass_on(broker, session, now_ns)
     else:
         move.has_seen(delivery.message)
         return False
@@ -43,6 +44,10 @@ def append(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) 
         return
     session.is_ordered = session.is_ordered or session.connection is None
     deliver.send_or_queue(broker, session, delivery, now_ns)
+
+
+def pass_on(broker: "Broker", session: Session, now_ns: int) -> None:
+    """If the session is leaving, what was added to its queue goes to the neighbour in its turn."""
     if session.move is not None and session.move.target:
         broker.session_moves.has_more(session, now_ns)
 
@@ -77,20 +82,21 @@ def _pop(session: Session, move: Moving) -> Delivery | None:
 
 
 def release(broker: "Broker", session: Session, now_ns: int) -> None:
-    """Nothing more comes from the broker before: what was held goes to the end of the queue, some of it in each turn.
+    """Nothing more comes from the broker before: what was held goes to the end of the queue, a little at a time.
 
     It gets new rows in the store, because the queue is restored in the order of their numbers.
     """
     move = session.move
     if move is None or move.source:
         return
-    for _ in range(min(RELEASED_PER_TURN, len(move.held))):
+    for _ in range(min(RELEASED_AT_A_TIME, len(move.held))):
         delivery = _pop(session, move)
         assert delivery is not None
         persist.forget_delivery(broker, delivery)
         append(broker, session, delivery, now_ns)
+    pass_on(broker, session, now_ns)
     if move.held:
-        broker.timers.next_turn(now_ns, _continue, session)
+        broker.timers.in_background(now_ns, _continue, session)
     else:
         broker.session_moves.came_to_an_end(session, now_ns)
 

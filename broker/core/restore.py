@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from brokerbed.broker.core import advertisements, deliver, handle_publish, persist, session_end
 from brokerbed.broker.core.access import may_publish, may_subscribe
 from brokerbed.broker.core.link import MOVE_TOPIC, PACKET_IDS
-from brokerbed.broker.core.moving import AWAY, Moving, is_moved
+from brokerbed.broker.core.moving import AWAY, Moving, moved_in
 from brokerbed.broker.core.rows import EXPIRES_AT, OF_DELIVERY, RELEASED, Row
 from brokerbed.broker.core.run import Batch
 from brokerbed.broker.core.session import Delivery, RunRow, SentRun, Session
@@ -164,8 +164,8 @@ class _Restoring:
             self.forbidden.append((session, _delivery(number, row, message)))
             return
         is_notice = topic == MOVE_TOPIC
-        if is_notice and session.link is not None and is_moved(stored[1] if message is None else message.payload):
-            session.link.moved_open += 1
+        if is_notice and session.link is not None:
+            session.link.moved_open += moved_in(stored[1] if message is None else message.payload)
         if packet_id:
             session.inflight[packet_id] = _delivery(number, row, message)
             return

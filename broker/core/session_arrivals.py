@@ -12,7 +12,7 @@ from brokerbed.broker.core import (
     session_end,
 )
 from brokerbed.broker.core.moving import ClaimKey, Moving
-from brokerbed.broker.core.session import Session
+from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.core.subscriptions import SHARE
 from brokerbed.broker.values import advertisement
 from brokerbed.log.record import WAITED, Kind, Reason
@@ -84,11 +84,17 @@ class SessionArrivals:
             persist.save_session(self._broker, old)
         self._notify(source, now_ns, do="taken", hop=content["hop"])
 
-    def moved(self, payload: bytes, now_ns: int) -> None:
-        """A message of a session that is coming here has arrived."""
-        broker = self._broker
-        hop, delivery = moving.read(broker, payload, now_ns)
+    def moved(self, notice: bytes, now_ns: int) -> None:
+        """Messages of a session that is coming here have arrived."""
+        hop, deliveries = moving.read(self._broker, notice, now_ns)
+        for delivery in deliveries:
+            self._moved(hop, delivery, now_ns)
         session = self.sessions.get(hop)
+        if session is not None:
+            moving_queue.pass_on(self._broker, session, now_ns)
+
+    def _moved(self, hop: str, delivery: Delivery, now_ns: int) -> None:
+        broker, session = self._broker, self.sessions.get(hop)
         if session is None or session.move is None:  # the session has ended here meanwhile
             if not delivery.is_released:
                 broker.log_message(

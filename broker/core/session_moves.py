@@ -6,7 +6,7 @@ changes is stored together with it.
 
 - `session`, to the neighbour: everything about the session but its messages. The neighbour makes the same session with
   the same subscriptions at once, but ignores all messages for it.
-- messages, to the neighbour: first those that were sent to the client and are not acknowledged, then the notice
+- messages, several in a notice: first those that were sent to the client and are not acknowledged, then the notice
   `begun`, then the queue. New messages for the session go to the end of the queue. At most MOVED_WINDOW of all sessions
   are unacknowledged on a link at a time, so that what others send waits behind few of them.
 - `taken`, from the neighbour, once its new interest is acknowledged. Everything that it had sent over the link for the
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokerbed.broker.core import deliver, handle_subscribe, lifetime, moving, moving_queue, persist, session_end
 from brokerbed.broker.core.link import Link
-from brokerbed.broker.core.moving import AWAY, Moving
+from brokerbed.broker.core.moving import AWAY, MOVED_BYTES_MAX, Moving
 from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.core.session_arrivals import SessionArrivals
 from brokerbed.log.record import Kind, Reason
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from brokerbed.broker.core.broker import Broker
 
 MOVED_WINDOW = 200  # messages of moving sessions on a link; enough to keep it busy, and few beside a link's window
-PASSED_AT_A_TIME = 20  # messages of one session before it is the turn of the next one that leaves over the same link
+PASSED_AT_A_TIME = 10  # messages before it is the turn of other work, and of the next session that leaves over a link
 
 
 class SessionMoves:
@@ -42,6 +42,7 @@ class SessionMoves:
         self.hops = 0  # how many sessions have left, or begun to
         self._outgoing: dict[str, Session] = {}  # hop -> the session that leaves
         self._ready: dict[str, dict[Session, None]] = {}  # neighbour -> leaving sessions with something to pass on
+        self._paused: dict[str, None] = {}  # neighbours to which messages are passed on again in a moment
         self._delayed: dict[Session, None] = {}  # sessions that cannot go on at the moment
         self.arrivals = SessionArrivals(broker)
         self.handlers = {"taken": self._taken, **self.arrivals.handlers}
@@ -103,6 +104,7 @@ class SessionMoves:
         persist.save_session(broker, session)
         content = moving.described(session)
         self._notify(target, now_ns, do="session", hop=hop, way=rest, left_ns=move.left_ns, **content)
+        self._begin(session, move, target, now_ns)
         self.has_more(session, now_ns)
 
     def has_more(self, session: Session, now_ns: int) -> None:
@@ -115,57 +117,101 @@ class SessionMoves:
         """The neighbour at the other end of a link has acknowledged a notice."""
         link = session.link
         assert link is not None
-        if delivery.is_notice and moving.is_moved(delivery.message.payload):
-            link.moved_open -= 1
+        moved = moving.moved_in(delivery.message.payload) if delivery.is_notice else 0
+        if moved:
+            link.moved_open -= moved
             if link.moved_open <= MOVED_WINDOW // 2:
                 self._run(link.peer, now_ns)
 
     def _run(self, neighbour: str, now_ns: int) -> None:
-        """Pass on messages of the sessions that leave over a link, in turn, as far as the window allows."""
+        """Pass on some messages of the sessions that leave over a link, in turn, as far as the window allows."""
         ready, target = self._ready.get(neighbour), self._broker.overlay.link_moves.neighbour(neighbour)
-        if target is None or target.link is None:
+        if not ready or neighbour in self._paused or target is None or target.link is None:
             return
-        while ready and target.link.moved_open < MOVED_WINDOW:
+        left = PASSED_AT_A_TIME
+        while ready and left > 0 and (room := MOVED_WINDOW - target.link.moved_open) > 0:
             session = next(iter(ready))
             del ready[session]
-            if self._pass_on(session, target, now_ns):
+            passed = self._pass_on(session, target, min(left, room), now_ns)
+            left -= max(1, passed)
+            if passed and (session.inflight or session.queue):
                 ready[session] = None
+        if ready and target.link.moved_open < MOVED_WINDOW:
+            self._paused[neighbour] = None
+            self._broker.timers.in_background(now_ns, _goes_on, neighbour)
 
-    def _pass_on(self, session: Session, target: Session, now_ns: int) -> bool:
-        """Pass on some messages of a session; returns whether there are more."""
-        move = session.move
+    def goes_on(self, neighbour: str, now_ns: int) -> None:
+        self._paused.pop(neighbour)
+        self._run(neighbour, now_ns)
+
+    def _pass_on(self, session: Session, target: Session, count: int, now_ns: int) -> int:
+        """Pass on up to so many messages of a session; returns how many."""
+        move, passed = session.move, 0
         assert move is not None
-        for _ in range(PASSED_AT_A_TIME):
-            if not move.is_begun_out and not session.inflight and not (session.queue and session.queue[0].packet_id):
-                move.is_begun_out = True
-                persist.save_session(self._broker, session)
-                self._notify(target, now_ns, do="begun", hop=move.hop_out)
-            if session.inflight:
-                delivery = session.inflight.pop(next(iter(session.inflight)))
-                assert isinstance(delivery, Delivery)
-            elif session.queue:
-                delivery = session.pop()
-            else:
-                break
-            self._pass(session, move, target, delivery, now_ns)
-        if session.inflight or session.queue or not move.is_begun_out:
-            return True
-        if move.is_given_out and not (move.source or move.held or move.merges):
-            self._left(session, move, target, now_ns)
-        return False
+        while passed < count and (session.inflight or session.queue):
+            self._begin(session, move, target, now_ns)
+            together, size, size_max = list[Delivery](), 0, self._bytes_max(target)
+            while passed + len(together) < count and (following := self._following(session, move)) is not None:
+                size += following.message.size
+                if together and size > size_max:
+                    break
+                together.append(self._take(session))
+            self._pass(session, move, target, together, now_ns)
+            passed += len(together)
+        if not (session.inflight or session.queue):
+            self._begin(session, move, target, now_ns)
+            if move.is_given_out and not (move.source or move.held or move.merges):
+                self._left(session, move, target, now_ns)
+        return passed
 
-    def _pass(self, session: Session, move: Moving, target: Session, delivery: Delivery, now_ns: int) -> None:
-        broker = self._broker
-        if not delivery.packet_id and lifetime.is_over(delivery.message.expires_at_ns, now_ns):
-            deliver.drop(broker, session, delivery, Reason.EXPIRED, now_ns)
+    @staticmethod
+    def _bytes_max(target: Session) -> int:
+        """How much may go into one notice with other messages; nothing if the neighbour takes only small packets."""
+        connection = target.connection
+        return MOVED_BYTES_MAX if connection is None or connection.packet_bytes_max > 4 * MOVED_BYTES_MAX else 0
+
+    @staticmethod
+    def _following(session: Session, move: Moving) -> Delivery | None:
+        """What is passed on next. None at the end, and where the neighbour has to be told first, see `_begin`."""
+        if session.inflight:
+            delivery = session.inflight[next(iter(session.inflight))]
+            assert isinstance(delivery, Delivery)
+            return delivery
+        return session.queue[0] if session.queue and (move.is_begun_out or session.queue[0].packet_id) else None
+
+    @staticmethod
+    def _take(session: Session) -> Delivery:
+        if session.inflight:
+            return session.inflight.pop(next(iter(session.inflight)))  # type: ignore[return-value]
+        return session.pop()
+
+    def _begin(self, session: Session, move: Moving, target: Session, now_ns: int) -> None:
+        """Tell the neighbour once everything has been passed on that was sent to the client and not acknowledged."""
+        if not (move.is_begun_out or session.inflight or (session.queue and session.queue[0].packet_id)):
+            move.is_begun_out = True
+            persist.save_session(self._broker, session)
+            self._notify(target, now_ns, do="begun", hop=move.hop_out)
+
+    def _pass(self, session: Session, move: Moving, target: Session, deliveries: list[Delivery], now_ns: int) -> None:
+        """Pass on messages in one notice."""
+        broker, log = self._broker, self._broker.log
+        passed = []
+        for delivery in deliveries:
+            if not delivery.packet_id and lifetime.is_over(delivery.message.expires_at_ns, now_ns):
+                deliver.drop(broker, session, delivery, Reason.EXPIRED, now_ns)
+                continue
+            broker.timers.cancel(delivery.expiry_timer)
+            persist.forget_delivery(broker, delivery)
+            passed.append(delivery)
+        if not passed:
             return
-        broker.timers.cancel(delivery.expiry_timer)
-        persist.forget_delivery(broker, delivery)
         assert target.link is not None
-        target.link.moved_open += 1
-        broker.overlay.link_moves.send_notice(target, moving.written(broker, move.hop_out, delivery, now_ns), now_ns)
-        if broker.log is not None:
-            message, log = delivery.message, broker.log
+        target.link.moved_open += len(passed)
+        broker.overlay.link_moves.send_notice(target, moving.written(broker, move.hop_out, passed, now_ns), now_ns)
+        if log is None:
+            return
+        for delivery in passed:
+            message = delivery.message
             log.add(
                 now_ns, Kind.MOVED, target.log_number, log.number(message.topic), message.sequence,
                 len(message.payload), delivery.qos, origin=log.origin(message.origin) if message.origin else -1,
@@ -258,6 +304,10 @@ class SessionMoves:
 
     def _notify(self, session: Session, now_ns: int, **content: Any) -> None:
         self._broker.overlay.link_moves.notify(session, now_ns, **content)
+
+
+def _goes_on(broker: "Broker", neighbour: str, now_ns: int) -> None:
+    broker.session_moves.goes_on(neighbour, now_ns)
 
 
 def _restored(broker: "Broker", session: Session, now_ns: int) -> None:

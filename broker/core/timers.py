@@ -6,6 +6,7 @@ behind.
 """
 
 import heapq
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ class Timers:
         self._last_number = 0
         self._cancelled = 0  # cancelled timers that are still in the heap
         self._next_turn: list[tuple[Action, Any]] = []  # what to do when the driver calls `due` next
+        self._background: deque[tuple[Action, Any]] = deque()  # likewise, but one at a time from `background_ns` on
+        self.background_ns = 0  # the driver sets this to a later time to leave room for other work
         self._is_driver_keeping = at is not None
         self.at: SetTimer = at if at is not None else self._push
 
@@ -62,10 +65,22 @@ class Timers:
         else:
             self._next_turn.append((action, argument))
 
+    def in_background(self, now_ns: int, action: Action, argument: Any) -> None:
+        """Have the action run soon, as a small part of some long work beside which other work should not wait."""
+        if self._is_driver_keeping:
+            self.at(now_ns, action, argument)
+        else:
+            self._background.append((action, argument))
+
+    def is_background_due(self, now_ns: int) -> bool:
+        return bool(self._background) and self.background_ns <= now_ns
+
     @property
     def deadline_ns(self) -> int | None:
         if self._next_turn:
             return 0
+        if self._background:
+            return min(self.background_ns, self._heap[0][0]) if self._heap else self.background_ns
         return self._heap[0][0] if self._heap else None
 
     def __len__(self) -> int:
@@ -77,6 +92,9 @@ class Timers:
             turn, self._next_turn = self._next_turn, []
             for action, argument in turn:
                 action(self._broker, argument, now_ns)
+        if self.is_background_due(now_ns):
+            action, argument = self._background.popleft()
+            action(self._broker, argument, now_ns)
         heap = self._heap
         while heap and heap[0][0] <= now_ns:
             due_ns, _, action, argument = heapq.heappop(heap)

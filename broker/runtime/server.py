@@ -23,6 +23,9 @@ SLICE_NS_MAX = 2_000_000  # a slice that took longer is followed by smaller ones
 SLICE_ROWS_MAX = 300  # likewise one with more changes for the store, which take about 10 us each
 SLICE_BYTES_FIRST, SLICE_BYTES_MIN = 16 * 1024, 1024
 SLICE_BYTES_MAX = 128 * 1024  # less than uvloop reads at once; it goes on reading while it fills its buffer
+BACKGROUND_PARTS = 8  # long work has one in so many parts of the time, because it makes work for other brokers too ...
+BACKGROUND_AHEAD_NS = 80_000_000  # ... in the long run; after a pause it may go ahead by this much
+NS_PER_MS = 1_000_000  # the resolution of uvloop's timers; if one is rounded down, the loop spins until it is due
 LATE_NS = 20_000_000  # if a timer is later than this, input that waits is read before timeouts are judged
 STORE_RETRY_S = 0.5
 CLOSE_S_MAX = 5.0  # for writing the last output to a client that is being disconnected
@@ -52,6 +55,8 @@ class Server:
         self._offset_ns = time.time_ns() - time.monotonic_ns()  # log times are wall-clock times that never jump
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
+        self._background_began_ns = 0  # when a part of some long work began, if what it changed is not stored yet
+        self._background_until_ns = 0  # the time that long work has used up
 
     def now_ns(self) -> int:
         return time.monotonic_ns() + self._offset_ns
@@ -81,9 +86,20 @@ class Server:
         if self._log is not None:
             self._log.write()
         self._write()
+        if self._background_began_ns:
+            self._rest()
         deadline_ns = self.broker.deadline_ns
         if deadline_ns is not None and (self._timer is None or deadline_ns < self._timer_ns):
             self._set_timer(deadline_ns)
+
+    def _rest(self) -> None:
+        """Leave time for other work before the next part of some long work."""
+        began_ns, now_ns = self._background_began_ns, self.now_ns()
+        took_ns = min(now_ns - began_ns, BACKGROUND_AHEAD_NS)  # it was longer if the store could not be written
+        self._background_began_ns = 0
+        self._background_until_ns = max(self._background_until_ns, began_ns) + BACKGROUND_PARTS * took_ns
+        rest_ns = self._background_until_ns - BACKGROUND_AHEAD_NS - now_ns
+        self.broker.timers.background_ns = now_ns + max(0, -(-rest_ns // NS_PER_MS)) * NS_PER_MS
 
     def _commit(self) -> bool:
         """Store what has changed; returns False if the store cannot be written."""
@@ -193,7 +209,10 @@ class Server:
     def _run_timers(self) -> None:
         self._timer = None
         if self.store_problem is None:  # while the store cannot be written, no timeout may expire
-            self.broker.due(self.now_ns())
+            now_ns = self.now_ns()
+            if self.broker.timers.is_background_due(now_ns):
+                self._background_began_ns = now_ns
+            self.broker.due(now_ns)
             self.flush()
 
     def close(self) -> None:

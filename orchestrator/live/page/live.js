@@ -268,8 +268,8 @@ function showPeers() {
   for (const it of state.peers) {
     const cells = row("peers", it.peer, 5, [1, 2]);
     cells[0].textContent = it.peer;
-    const connected = it.copies > 1 ? `${it.connected} of ${it.copies}` : it.connected ? "yes" : "no";
-    cells[1].textContent = it.places ? `${connected}, at ${it.places}` : connected;
+    if (it.places) make("small", {}, cells[0], `at ${it.places}`);
+    cells[1].textContent = it.copies > 1 ? `${it.connected} of ${it.copies}` : it.connected ? "yes" : "no";
     cells[2].textContent = it.queue;
     spark(cells[3], remember(`peer ${it.peer}`, it.queue), `queue of ${it.peer}`);
     const open = state.faults.find((fault) => fault.what === `disconnect ${it.peer}` && fault.healed === undefined);

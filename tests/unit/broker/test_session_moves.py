@@ -5,6 +5,7 @@ from collections import Counter
 import mqtt5
 import pytest
 
+from brokerbed.broker.core.moving import moved_in
 from brokerbed.log.record import WAITED, Kind
 from brokerbed.topics import ADVERTISE
 from tests import routing_oracle as oracle
@@ -129,6 +130,26 @@ def test_long_queue_moves_in_order_and_never_fills_a_link() -> None:
     assert new.payloads() == [b"%d" % number for number in range(1002)]
     assert network.sent("moved") == {"a>b": 1001, "b>c": 1001}
     assert is_at_rest(network)
+
+
+def test_small_messages_travel_together_and_large_ones_alone() -> None:
+    network = Network(LINE)
+    old, _ = keeps(network, "a")
+    old.subscribe("t", qos=1)
+    old.drop()
+    publisher = network.client("a", "p")
+    publisher.connect()
+    sizes = [10] * 25 + [20_000] * 3
+    for size in sizes:
+        publisher.publish("t", bytes(size), qos=1)
+    network.links["b"][1].driver.is_held = True  # what a sends does not arrive
+    new = open_claim(network, "c")
+    sent = network.nodes["a"].broker.overlay.links()[0].inflight.values()
+    assert [count for it in sent if (count := moved_in(it.message.payload))] == [10, 10, 5, 1, 1, 1]  # type: ignore[union-attr]
+    network.release("b")
+    assert isinstance(new.read(), mqtt5.ConnAckPacket)
+    assert [len(payload) for payload in new.payloads()] == sizes
+    assert network.sent("moved") == {"a>b": 28, "b>c": 28}
 
 
 def test_subscriptions_keep_their_options() -> None:
