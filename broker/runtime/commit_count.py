@@ -11,7 +11,7 @@ import os
 import zlib
 from pathlib import Path
 
-FILE = "store.count"
+FILE = "store.sqlite.count"
 _NUMBER_BYTES, _CRC_BYTES = 8, 4
 
 

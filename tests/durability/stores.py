@@ -48,8 +48,8 @@ class Stored:
     def put(self, folder: Path) -> Path:
         """Alone into the folder."""
         folder.mkdir(parents=True, exist_ok=True)
-        for old in (*folder.glob(f"{FILE}*"), folder / commit_count.FILE):
-            old.unlink(missing_ok=True)
+        for old in folder.glob(f"{FILE}*"):
+            old.unlink()
         (folder / FILE).write_bytes(self.main)
         if self.count:
             (folder / commit_count.FILE).write_bytes(self.count)

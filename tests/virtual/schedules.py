@@ -146,9 +146,7 @@ class _Noting(Client):
 class Trial:
     """One schedule, run."""
 
-    def __init__(
-        self, schedule: Schedule, acknowledges_first: bool = False, crash: tuple[int, str] = (0, "before")
-    ) -> None:
+    def __init__(self, schedule: Schedule, acknowledges_first: bool = False, crash: tuple[int, str] = (0, "")) -> None:
         """`crash`: the broker that makes the commit of this number dies `before` or `after` it; needs `commit_ms`."""
         self.schedule = schedule
         self.crash = CrashAtCommit(*crash)
@@ -180,7 +178,6 @@ class Trial:
             return round(random.expovariate(1 / (schedule.service_us * 1000)))
 
         service = demand if schedule.service_us else None
-
         placement = placement_config(number, schedule.placement_ms) if schedule.placement_ms else None
 
         def config(life: int) -> BrokerConfig:
