@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SCHEDULES ?= 1000
+MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean fault-campaign moves-campaign lifetimes-campaign roaming-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign tandem-campaign placement-campaign local-campaign docker-campaign
+.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean campaign fuzz soak moves-campaign lifetimes-campaign roaming-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign tandem-campaign placement-campaign local-campaign docker-campaign
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -63,8 +65,15 @@ bench: setup ## run the benchmarks, which print figures and ratios and assert no
 pictures: setup ## renew docs/images, from runs in a real Chromium (over three minutes)
 	$(BIN)/python -m tests.browser.pictures
 
-fault-campaign: setup ## run 1000 random fault schedules on simulated networks (half a minute)
-	$(BIN)/python -m tests.virtual.campaign
+campaign: setup ## run SCHEDULES random fault schedules of all routing algorithms on simulated networks (1000: half a minute)
+	$(BIN)/python -m tests.virtual.campaign --schedules $(SCHEDULES)
+
+fuzz: setup ## fuzz decoders, core, loader, log reader and HTTP API for MINUTES (10), guided by coverage
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt atheris
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
+
+soak: setup ## load a tree of real brokers with half its maximum rate for MINUTES (10), watch for drift, draw soak.html
+	$(BIN)/python -m tests.local.soak --minutes $(MINUTES)
 
 moves-campaign: setup ## move links under load while faults strike: 1000 schedules on simulated networks, then 50 moves of real brokers (5 minutes)
 	$(BIN)/python -m tests.virtual.campaign --moves
@@ -112,7 +121,7 @@ docker-campaign: setup ## the same as local-campaign, in containers (over an hou
 
 pins: ## renew constraints.txt with the newest versions
 	tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(PYTHON) -m venv $$tmp/venv && \
-	$$tmp/venv/bin/pip install --quiet hatchling editables setuptools '.[dev]' && \
+	$$tmp/venv/bin/pip install --quiet hatchling editables setuptools '.[dev,fuzz]' && \
 	{ head -1 constraints.txt; $$tmp/venv/bin/pip freeze --all | grep -v '^pip=' | grep -v ' @ ' | sort -f; } > $$tmp/pins && mv $$tmp/pins constraints.txt
 
 clean: ## remove .venv, caches and run directories

@@ -17,6 +17,7 @@ TYPES: dict[type, int] = {
     mqtt5.PingReqPacket: frames.PINGREQ, mqtt5.PingRespPacket: frames.PINGRESP,
     mqtt5.DisconnectPacket: frames.DISCONNECT, mqtt5.AuthPacket: frames.AUTH,
 }  # fmt: skip
+_PROTOCOL_ERRORS = ("must be !=", "Duplicate value", "Topic alias must be set")  # in messages of the codec
 _SUBSCRIPTION_OPTIONS_RESERVED = 0xC0
 _FORMAT_0 = b"\x01\x00"  # a Payload Format Indicator of 0; the same bytes may also occur elsewhere in a packet
 
@@ -28,8 +29,8 @@ def decode(frame: bytes) -> mqtt5.Packet:
         packet, _ = mqtt5.read(memoryview(marked))
     except (ValueError, IndexError, OverflowError) as error:
         message = str(error)
-        kind = ProtocolError if "must be !=" in message or "Duplicate value" in message else MalformedPacketError
-        raise kind(message) from None
+        is_protocol_error = any(words in message for words in _PROTOCOL_ERRORS)
+        raise (ProtocolError if is_protocol_error else MalformedPacketError)(message) from None
     except BaseException as error:  # a panic of the codec must not end the broker
         if type(error).__name__ != "PanicException":
             raise

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,19 +16,23 @@ import uvloop
 from brokerbed.broker.core import persist
 from brokerbed.broker.core.broker import Broker
 from brokerbed.broker.core.restore import restore
+from brokerbed.broker.core.rows import Row
+from brokerbed.broker.core.salvage import salvaged
 from brokerbed.broker.core.store import StoreFullError
 from brokerbed.broker.runtime import control, tls, uplink
 from brokerbed.broker.runtime.addresses import is_any, written
+from brokerbed.broker.runtime.commit_count import FILE as COUNT_FILE
 from brokerbed.broker.runtime.log_file import LogFile, TurnLog, complete
 from brokerbed.broker.runtime.server import Server
 from brokerbed.broker.runtime.settings import DISK, MEMORY, Settings, SettingsError, settings
-from brokerbed.broker.runtime.store import SqliteStore, StoreError, is_damage, set_aside
+from brokerbed.broker.runtime.store import SqliteStore, StoreError, is_damage
 from brokerbed.log.record import Log
 
 BAD_INPUT, MISSING = 2, 3
 GC_ALLOCATIONS = 50_000  # allocations between garbage collections; a broker creates hardly any reference cycles
 SHRINK_S, SHRINK_STEP_S = 2.0, 0.02  # between checks for unused space in the store, and between steps of freeing it
 BACKLOG = 4096  # connections that may wait to be accepted, as when many clients reconnect after a restart
+_STORE_ERRORS = (sqlite3.Error, LookupError, ValueError, TypeError, AttributeError, AssertionError, EOFError)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # the signals that end a broker
 
 
@@ -45,7 +50,8 @@ def main(arguments: list[str]) -> int:
         print(f"brokerbed broker: {error}", file=sys.stderr)
         return BAD_INPUT
     except OSError as error:
-        print(f"brokerbed broker: {error.strerror or error}; choose another address, port or folder", file=sys.stderr)
+        problem = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error
+        print(f"brokerbed broker: {problem}; choose another address, port or folder", file=sys.stderr)
         return MISSING
     except KeyboardInterrupt:
         pass
@@ -64,22 +70,32 @@ def _ignore_signals() -> None:
 
 
 def _open_broker(wanted: Settings, log: Log | None) -> tuple[Broker, SqliteStore | None]:
-    """The broker in the state that was last stored. A damaged store is set aside, and a new one is created."""
+    """The broker in the state that was last stored. Of a damaged store that is kept which can be read."""
     if wanted.durability == MEMORY or wanted.data is None:
         return Broker(wanted.broker, log), None
     gc.disable()  # nothing that is created here is garbage
     try:
-        opened = _restore_broker(wanted, wanted.data, log) or _restore_broker(wanted, wanted.data, log)
+        for keep in (salvaged, _nothing, _nothing):
+            opened = _restore_broker(wanted, wanted.data, log, keep)
+            if opened is not None:
+                return opened
     finally:
         gc.freeze()  # these objects stay, so the collector need not examine them
         gc.enable()
-    if opened is None:
-        raise OSError(None, f"{wanted.data}: what is stored there is damaged at once")
-    return opened
+    raise OSError(None, f"{wanted.data}: what is stored there is damaged at once")
 
 
-def _restore_broker(wanted: Settings, folder: Path, log: Log | None) -> tuple[Broker, SqliteStore] | None:
-    """The broker restored from its store; None if the store was damaged and has been set aside."""
+def _nothing(_: dict[int, Row]) -> list[tuple[int, Row]]:
+    return []
+
+
+def _restore_broker(
+    wanted: Settings, folder: Path, log: Log | None, keep: Callable[[dict[int, Row]], list[tuple[int, Row]]]
+) -> tuple[Broker, SqliteStore] | None:
+    """The broker restored from its store; None if the store was damaged and has been replaced.
+
+    `keep`: which of the rows that can be read the new store gets.
+    """
     store = None
     try:
         store = SqliteStore(folder, wanted.durability == DISK)
@@ -87,16 +103,37 @@ def _restore_broker(wanted: Settings, folder: Path, log: Log | None) -> tuple[Br
         broker = Broker(wanted.broker, log, is_durable=True)
         restore(broker, store.load(), time.time_ns())
         _complete_log(folder, store)
-    except (sqlite3.Error, LookupError, ValueError, TypeError, AttributeError, AssertionError, EOFError) as error:
-        why = " ".join(str(error).split())  # as one line
-        aside = set_aside(folder) if is_damage(error) else None
-        if store is not None:
-            store.close()
-        if aside is None:
-            raise OSError(None, f"{folder}: the store cannot be opened ({why})") from None
-        print(f"brokerbed broker: the store is damaged ({why}): it is now {aside}", file=sys.stderr, flush=True)
+    except (OSError, *_STORE_ERRORS) as error:
+        why = " ".join(str(getattr(error, "strerror", None) or error).split())  # as one line
+        try:
+            if store is None or not is_damage(error):
+                raise OSError(None, f"{folder}: the store cannot be opened ({why})") from None
+            _replace_store(store, why, keep)
+        finally:
+            if store is not None:
+                store.close()
         return None
+    if store.is_count_damaged:
+        problem = f"{folder / COUNT_FILE} is damaged, so it is unknown whether anything is missing from the store"
+        print(f"brokerbed broker: {problem}", file=sys.stderr, flush=True)
     return broker, store
+
+
+def _replace_store(store: SqliteStore, why: str, keep: Callable[[dict[int, Row]], list[tuple[int, Row]]]) -> None:
+    try:
+        rows = keep(store.readable())
+    except _STORE_ERRORS:  # the rows make no sense
+        rows = []
+    try:
+        aside = store.replace(rows)
+    except (sqlite3.Error, OSError) as error:
+        raise OSError(
+            None, f"{store.file.parent}: the store is damaged ({why}) and could not be replaced ({error})"
+        ) from None
+    sessions = sum(key >> persist.SHIFT << persist.SHIFT == persist.SESSION for key, _ in rows)
+    kept = f"what could be read of it was kept ({sessions} sessions, {len(rows)} rows)" if rows else "nothing was kept"
+    place = f"it is now {aside}" if aside is not None else "there was nothing to set aside"
+    print(f"brokerbed broker: the store is damaged ({why}): {kept}; {place}", file=sys.stderr, flush=True)
 
 
 def _complete_log(folder: Path, store: SqliteStore) -> None:

@@ -128,6 +128,7 @@ class BrokerCollector(Collector):
         for metric, text, gauge in (
             ("brokerbed_connections", "open connections", len(broker.connections)),
             ("brokerbed_sessions", "sessions, connected or not", len(broker.sessions) + len(broker.links)),
+            ("brokerbed_timers", "timers that are set", len(broker.timers)),
             ("brokerbed_store_blocked", "1 while the store cannot be written", counters.store_blocked),
             ("brokerbed_retained_messages", "retained messages", len(broker.retained)),
             ("brokerbed_session_queue_messages", "messages that wait for their session", snapshot.messages),

@@ -28,6 +28,8 @@ BACKGROUND_AHEAD_NS = 80_000_000  # ... in the long run; after a pause it may go
 NS_PER_MS = 1_000_000  # the resolution of uvloop's timers; if one is rounded down, the loop spins until it is due
 LATE_NS = 20_000_000  # if a timer is later than this, input that waits is read before timeouts are judged
 STORE_RETRY_S = 0.5
+SLOW_COMMIT_NS = 1_000_000_000  # a commit that took longer is reported
+SLOW_COMMITS_NS = 60_000_000_000  # between two such reports
 CLOSE_S_MAX = 5.0  # for writing the last output to a client that is being disconnected
 SHUTDOWN_S_MAX = 2.0  # for clients to read their last packets; the local ground kills a broker that takes over 5 s
 SHUTDOWN_POLL_S = 0.01  # how often we check whether all clients are gone
@@ -51,6 +53,7 @@ class Server:
         self._is_slicing = False  # `_next_slices` is scheduled
         self._to_commit: list[tuple[int, Row | None]] = []  # rows that the store has not accepted yet
         self.store_problem: str | None = None  # why the store cannot be written; None if it can
+        self._slow_report_ns = 0  # before this time a slow store is not reported again
         self._loop = asyncio.get_running_loop()
         self._offset_ns = time.time_ns() - time.monotonic_ns()  # log times are wall-clock times that never jump
         self._timer: asyncio.TimerHandle | None = None
@@ -111,13 +114,24 @@ class Server:
         if self._log is not None and (logged := self._log.row()) is not None:
             rows = [*rows, (persist.LOG, logged)]
         assert self._store is not None
+        began_ns = time.monotonic_ns()
         try:
             self._store.commit(rows)
         except StoreFullError as error:
             self._block(str(error))
             return False
+        if time.monotonic_ns() - began_ns > SLOW_COMMIT_NS:
+            self._report_slow(began_ns)
         self._to_commit = []
         return True
+
+    def _report_slow(self, began_ns: int) -> None:
+        """Say that the disk is slow, but not all the time: nothing is acknowledged before it is stored."""
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._slow_report_ns:
+            self._slow_report_ns = now_ns + SLOW_COMMITS_NS
+            took = f"it took {(now_ns - began_ns) / NS_PER_S:.1f} s to write"
+            print(f"brokerbed broker: the store is slow ({took}); clients wait for it", file=sys.stderr, flush=True)
 
     def _retry(self) -> None:
         """Try again to write the store, and go on with everything else if that succeeds."""

@@ -11,6 +11,7 @@ from typing import Self
 import mqtt5
 
 from brokerbed.broker.core.rows import Row
+from brokerbed.broker.runtime import commit_count
 from brokerbed.broker.runtime.store import FILE
 from tests.broker.running import WAIT_S, Running, broker, launch
 from tests.mqtt.client5 import Client5
@@ -35,11 +36,14 @@ class Stored:
 
     main: bytes
     log: bytes = b""  # SQLite's own; empty: there is none
+    count: bytes = b""  # how many commits there were; empty: nobody knows
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        log = folder / LOG
-        return cls((folder / FILE).read_bytes(), log.read_bytes() if log.exists() else b"")
+        log, count = folder / LOG, folder / commit_count.FILE
+        return cls(
+            (folder / FILE).read_bytes(), *(file.read_bytes() if file.exists() else b"" for file in (log, count))
+        )
 
     def put(self, folder: Path) -> Path:
         """Alone into the folder."""
@@ -47,6 +51,8 @@ class Stored:
         for old in folder.glob(f"{FILE}*"):
             old.unlink()
         (folder / FILE).write_bytes(self.main)
+        if self.count:
+            (folder / commit_count.FILE).write_bytes(self.count)
         if self.log:
             (folder / LOG).write_bytes(self.log)
         return folder
@@ -60,6 +66,9 @@ class Stored:
         heads = {frame: self.log[frame : frame + FRAME_HEADER_BYTES] for frame in self.frames()}
         salt = self.log[16:24]  # that of older frames is another
         return [frame + FRAME_BYTES for frame, head in heads.items() if head[8:16] == salt and any(head[4:8])]
+
+    def uncounted(self) -> Self:
+        return replace(self, count=b"")
 
     def cut(self, part: str, size: int) -> Self:
         """One of the files is that short."""
@@ -76,7 +85,8 @@ def content(stored: Stored, folder: Path) -> Content:
     """The rows as SQLite and marshal give them."""
     with closing(sqlite3.connect(stored.put(folder) / FILE)) as rows:
         rows.execute("PRAGMA synchronous = OFF")
-        return {key: marshal.loads(value) for key, value in rows.execute("SELECT key, value FROM rows")}
+        read = ((key, marshal.loads(value)) for key, value in rows.execute("SELECT key, value FROM rows"))
+        return {key: row for key, row in read if row is not None}  # the last commit may have left an empty one
 
 
 def history(stored: Stored, folder: Path) -> dict[int, Content]:

@@ -1,6 +1,6 @@
 """The fault campaign: `python -m tests.virtual.campaign`. Exit code 1 if a schedule failed.
 
-A failing schedule is shrunk and written out as a test file. With `--moves` links move. With
+A failing schedule is shrunk and written out as a test file, and the campaign goes on. With `--moves` links move. With
 `--lifetimes` messages expire, and the scenario of a failing schedule is printed. With `--roaming` clients go from
 broker to broker, and their sessions follow them; a failing schedule is printed.
 """
@@ -8,6 +8,7 @@ broker to broker, and their sessions follow them; a failing schedule is printed.
 import argparse
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import repeat
@@ -20,6 +21,7 @@ from tests.virtual.shrinking import as_test, shrink
 
 PROGRESS_SCHEDULES = 100
 CHUNK = 10
+FAILURES_MAX = 10  # after so many the campaign ends
 
 
 def first_problem(seed: int, bug: str | None) -> str | None:
@@ -48,7 +50,7 @@ def main() -> int:
     parser.add_argument("--moves", action="store_true", help="schedules in which links move")
     parser.add_argument("--roaming", action="store_true", help="schedules in which clients go from broker to broker")
     chosen = parser.parse_args()
-    begun = time.monotonic()
+    begun, failures = time.monotonic(), 0
     seeds = range(chosen.first, chosen.first + chosen.schedules)
     with ProcessPoolExecutor() as pool:
         found = (
@@ -60,26 +62,32 @@ def main() -> int:
         )
         for done, (seed, problem) in enumerate(zip(seeds, found, strict=True), 1):
             if problem is not None:
-                pool.shutdown(wait=False, cancel_futures=True)
+                failures += 1
                 if chosen.lifetimes or chosen.roaming:
                     text = draw_roaming(seed).written() if chosen.roaming else lifetimes.scenario_text(seed)
                     print(f"schedule {seed}: {problem}\n{text}", flush=True)
+                else:
+                    report(seed, (draw_moving if chosen.moves else draw)(seed), chosen.bug, problem, chosen.out)
+                if failures == FAILURES_MAX:
+                    pool.shutdown(wait=False, cancel_futures=True)
                     return 1
-                failed = (draw_moving if chosen.moves else draw)(seed)
-                return report(seed, failed, chosen.bug, problem, chosen.out)
-            if done % PROGRESS_SCHEDULES == 0:
-                print(f"{done} schedules, {time.monotonic() - begun:.0f} s, all well", flush=True)
-    return 0
+            if done % PROGRESS_SCHEDULES == 0 or done == chosen.schedules:
+                minutes = (time.monotonic() - begun) / 60
+                verdict = f"{failures} FAILED" if failures else "all well"
+                print(f"{done} schedules, {60 * minutes:.0f} s, {done / minutes:.0f} a minute, {verdict}", flush=True)
+    if not (chosen.lifetimes or chosen.roaming):
+        drawn = Counter((draw_moving if chosen.moves else draw)(seed).routing for seed in seeds)
+        print("schedules by algorithm: " + ", ".join(f"{name} {count}" for name, count in sorted(drawn.items())))
+    return 1 if failures else 0
 
 
-def report(seed: int, failed: Schedule, bug: str | None, problem: str, out: Path) -> int:
+def report(seed: int, failed: Schedule, bug: str | None, problem: str, out: Path) -> None:
     print(f"schedule {seed}: {problem}; shrinking it", flush=True)
     smallest = shrink(failed, partial(_fails, bug=bug))
     file = out / f"test_schedule_{seed}.py"
     file.write_text(as_test(smallest, bug), encoding="utf-8")
     print(f"{len(smallest.parents)} brokers, {len(smallest.faults)} faults, {len(smallest.publications)} publications, "
-          f"{len(smallest.toggles)} toggles: {file}")  # fmt: skip
-    return 1
+          f"{len(smallest.toggles)} toggles: {file}", flush=True)  # fmt: skip
 
 
 def _fails(schedule: object, bug: str | None) -> bool:

@@ -26,6 +26,7 @@ from brokerbed.orchestrator.simulator.network import Host, Uplink
 from brokerbed.orchestrator.simulator.wire import NO_DELAY
 from brokerbed.topics import ADVERTISE, matches
 from tests import routing_oracle as oracle
+from tests.virtual.crashing import CrashAtCommit, CrashingHost
 
 MS = 1_000_000
 TOPICS = ("a/1", "a/2", "b/1")
@@ -145,8 +146,10 @@ class _Noting(Client):
 class Trial:
     """One schedule, run."""
 
-    def __init__(self, schedule: Schedule, acknowledges_first: bool = False) -> None:
+    def __init__(self, schedule: Schedule, acknowledges_first: bool = False, crash: tuple[int, str] = (0, "")) -> None:
+        """`crash`: the broker that makes the commit of this number dies `before` or `after` it; needs `commit_ms`."""
         self.schedule = schedule
+        self.crash = CrashAtCommit(*crash)
         self.loop = Loop()
         self.hosts = [self._host(number, acknowledges_first) for number in range(len(schedule.parents))]
         quality = NO_DELAY if schedule.delay_ms == 0 else Quality(lambda: schedule.delay_ms * MS)
@@ -175,7 +178,6 @@ class Trial:
             return round(random.expovariate(1 / (schedule.service_us * 1000)))
 
         service = demand if schedule.service_us else None
-
         placement = placement_config(number, schedule.placement_ms) if schedule.placement_ms else None
 
         def config(life: int) -> BrokerConfig:
@@ -185,8 +187,8 @@ class Trial:
                 refresh_s=schedule.refresh_s,
             )  # fmt: skip
 
-        host = Host(
-            self.loop, f"b{number}", config, f"b{parent}" if parent >= 0 else None, is_durable=True,
+        host = CrashingHost(
+            self.crash, self.loop, f"b{number}", config, f"b{parent}" if parent >= 0 else None, is_durable=True,
             commit_ns=schedule.commit_ms * MS,
         )  # fmt: skip
         host.acknowledges_first = acknowledges_first

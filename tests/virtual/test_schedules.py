@@ -1,4 +1,4 @@
-"""A short fault campaign, and that it finds what is there to be found. The long one: `make fault-campaign`."""
+"""A short fault campaign, and that it finds what is there to be found. The long one: `make campaign`."""
 
 from pathlib import Path
 
