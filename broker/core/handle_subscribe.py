@@ -96,6 +96,7 @@ def add(broker: "Broker", subscription: Subscription, properties: list[tuple[str
     subscription.row_number = old.row_number if old else 0
     persist.save_subscription(broker, subscription)
     if is_new:
+        broker.subscriptions_held += session.link is None
         _log(broker, Kind.SUBSCRIBED, session, topic_filter, subscription.qos, now_ns)
         if (plain := child_link.plain_filter(topic_filter)) is not None:
             entry = Entry(plain, subscription.identity)
@@ -150,6 +151,7 @@ def _remove(
     if session.link is None or subscription.entry_count == 0:
         del session.subscriptions[topic_filter]
         persist.forget_subscription(broker, subscription)
+        broker.subscriptions_held -= session.link is None
         broker.subscriptions.remove(session, topic_filter)
     _log(broker, Kind.UNSUBSCRIBED, session, topic_filter, 0, now_ns)
     if (plain := child_link.plain_filter(topic_filter)) is not None:
@@ -238,12 +240,16 @@ def _refusal(broker: "Broker", session: Session, wanted: mqtt5.TopicFilter) -> m
             raise ProtocolError("No Local on a shared subscription")  # [MQTT-3.8.3-4]
     if problem := filter_problem(pattern):
         raise MalformedPacketError(problem)
+    if pattern.count("/") >= broker.config.levels_max and session.link is None:
+        return mqtt5.SubAckReasonCode.TOPIC_FILTER_INVALID
     if not may_subscribe(session.access, session.user, session.client_id, pattern):
         return mqtt5.SubAckReasonCode.NOT_AUTHORIZED
     is_limited = session.link is None  # a link announces subscriptions of clients, which are limited at their broker
     advertised = len(session.publisher.filters) if session.publisher is not None else 0
     is_full = len(session.subscriptions) + advertised >= broker.config.subscriptions_max
+    is_full = is_full or broker.subscriptions_held >= broker.config.all_subscriptions_max
     if is_limited and is_full and wanted.pattern not in session.subscriptions:
+        broker.counters.shed["subscriptions"] += 1
         return mqtt5.SubAckReasonCode.QUOTA_EXCEEDED
     return None
 
