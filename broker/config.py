@@ -35,6 +35,10 @@ class BrokerConfig:
     receive_maximum: int = 20  # unfinished QoS 1 and 2 messages that a client may send us; Mosquitto's default
     inflight_max: int = 1000  # unfinished QoS 1 and 2 messages that we send a client (its own maximum may be lower)
     topic_alias_maximum: int = 10  # topic aliases that a client may use towards us; Mosquitto's default
+    output_bytes_max: int = 8 * 2**20  # for a client that reads too slowly; beyond that QoS 0 is dropped for it
+    outputs_bytes_max: int = 512 * 2**20  # for all clients; beyond that the connections with most output end
+    messages_per_s_max: float = 0.0  # from one client, which is read from later if it sends more; 0: no limit
+    bytes_per_s_max: float = 0.0  # likewise
     keep_alive_max_s: int = 60  # for MQTT 5 clients, which can be told; 0: whatever the client asks for
     roaming: bool = True  # clients that connect elsewhere in the tree bring their sessions along
     move_timeout_s: float = 5.0  # how long they wait for that; 0: no longer than while all links are up

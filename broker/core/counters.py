@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 from brokerbed.log.record import Reason
 
-# why a limit was applied: too many connections; unfinished CONNECTs, by number, size and time; unfinished packets; output
-# that a client does not read; messages that wait for clients; subscriptions; retained messages; input that had to wait
+# why a limit was applied: too many connections; unfinished CONNECTs, by number, size and time; unfinished packets;
+# output that a client does not read; messages that wait for clients; subscriptions; retained messages; input that had
+# to wait
 SHED = (
     "connections", "connecting", "connecting_bytes", "connect_timeout", "partial_bytes", "output_bytes",
     "queues_bytes", "subscriptions", "retained", "rate",
@@ -28,3 +29,8 @@ class Counters:
     moves: int = 0  # how often this broker got another parent
     store_problems: int = 0  # how often the store became unwritable
     store_blocked: int = 0  # 1 while the store cannot be written
+
+    @property
+    def messages(self) -> int:
+        """How many messages have come, also those that were refused because of a limit."""
+        return self.messages_received + self.rejected

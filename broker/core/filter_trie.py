@@ -85,10 +85,7 @@ class FilterTrie(Generic[Value]):
         levels = topic.split("/")
         count = len(levels)
         found: list[Value] = []
-        nodes = [self._root]
-        if topic.startswith("$"):  # no wildcard matches the first level [MQTT-4.7.2-1]
-            first = (self._root.children or {}).get(levels[0])
-            nodes = [first] if first is not None else []
+        nodes = [self._root] if topic[0] != "$" else self._nodes_for(levels[0])
         for node in nodes:  # which grows meanwhile
             end = node.end
             if end > count:
@@ -107,6 +104,11 @@ class FilterTrie(Generic[Value]):
                 if (child := children.get("+")) is not None:
                     nodes.append(child)
         return found
+
+    def _nodes_for(self, level: str) -> list[_Node[Value]]:
+        """The node for a first level that begins with $, which no wildcard matches [MQTT-4.7.2-1]."""
+        node = (self._root.children or {}).get(level)
+        return [] if node is None else [node]
 
     def _path(self, levels: Levels) -> list[_Node[Value]] | None:
         """The nodes from the root to the one that stands for these levels; None if there is no such node."""

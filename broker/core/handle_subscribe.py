@@ -240,15 +240,20 @@ def _refusal(broker: "Broker", session: Session, wanted: mqtt5.TopicFilter) -> m
             raise ProtocolError("No Local on a shared subscription")  # [MQTT-3.8.3-4]
     if problem := filter_problem(pattern):
         raise MalformedPacketError(problem)
-    if pattern.count("/") >= broker.config.levels_max and session.link is None:
-        return mqtt5.SubAckReasonCode.TOPIC_FILTER_INVALID
     if not may_subscribe(session.access, session.user, session.client_id, pattern):
         return mqtt5.SubAckReasonCode.NOT_AUTHORIZED
-    is_limited = session.link is None  # a link announces subscriptions of clients, which are limited at their broker
+    return _limit_reached(broker, session, wanted.pattern)
+
+
+def _limit_reached(broker: "Broker", session: Session, pattern: str) -> mqtt5.SubAckReasonCode | None:
+    if session.link is not None:  # it announces subscriptions of clients, which are limited at their broker
+        return None
+    if split_share(pattern)[1].count("/") >= broker.config.levels_max:
+        return mqtt5.SubAckReasonCode.TOPIC_FILTER_INVALID
     advertised = len(session.publisher.filters) if session.publisher is not None else 0
     is_full = len(session.subscriptions) + advertised >= broker.config.subscriptions_max
     is_full = is_full or broker.subscriptions_held >= broker.config.all_subscriptions_max
-    if is_limited and is_full and wanted.pattern not in session.subscriptions:
+    if is_full and pattern not in session.subscriptions:
         broker.counters.shed["subscriptions"] += 1
         return mqtt5.SubAckReasonCode.QUOTA_EXCEEDED
     return None

@@ -78,7 +78,7 @@ class Target:
             self.without_no_local: Target | None = None
             return
         self.qos = max([subscription.qos for subscription in matching])
-        self.retain_as_published = any([subscription.retain_as_published for subscription in matching])
+        self.retain_as_published = any(subscription.retain_as_published for subscription in matching)
         self.identifiers = tuple([subscription.identifier for subscription in matching if subscription.identifier])
         others = [subscription for subscription in matching if not subscription.no_local]
         self.no_local = len(others) < len(matching)

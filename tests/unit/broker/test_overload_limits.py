@@ -26,9 +26,7 @@ class Clients:
 
     def connected(self, client_id: str, clean_start: bool = True) -> Connection:
         connection = self.opened()
-        packet = mqtt5.ConnectPacket(
-            client_id, keep_alive=0, clean_start=clean_start, session_expiry_interval=KEPT_S
-        )
+        packet = mqtt5.ConnectPacket(client_id, keep_alive=0, clean_start=clean_start, session_expiry_interval=KEPT_S)
         assert self.answers(connection, packet)[0].reason_code == 0
         return connection
 
