@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean fault-campaign moves-campaign lifetimes-campaign roaming-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign tandem-campaign placement-campaign local-campaign docker-campaign
+.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean overload-campaign fault-campaign moves-campaign lifetimes-campaign roaming-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign tandem-campaign placement-campaign local-campaign docker-campaign
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -56,10 +56,14 @@ bench: setup ## run the benchmarks, which print figures and ratios and assert no
 	$(BIN)/python -m bench.simulator_speed
 	$(BIN)/python -m bench.filter_changes
 	$(BIN)/python -m bench.broker_memory
+	$(BIN)/python -m bench.growth
 	$(BIN)/python -m bench.analysis_speed
 
 pictures: setup ## renew docs/images, from a run in a real Chromium (a minute and a half)
 	$(BIN)/python -m tests.browser.pictures
+
+overload-campaign: setup ## load brokers with a million topics, a million filters, 10 000 connections and so on, beside Mosquitto (10 minutes)
+	$(BIN)/python -m bench.overload
 
 fault-campaign: setup ## run 1000 random fault schedules on simulated networks (half a minute)
 	$(BIN)/python -m tests.virtual.campaign
