@@ -7,7 +7,7 @@ SCHEDULES ?= 1000
 MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean campaign fuzz soak moves-campaign lifetimes-campaign roaming-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign tandem-campaign placement-campaign local-campaign docker-campaign
+.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean campaign fuzz soak overload-campaign moves-campaign lifetimes-campaign roaming-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign tandem-campaign placement-campaign local-campaign docker-campaign
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -60,6 +60,7 @@ bench: setup ## run the benchmarks, which print figures and ratios and assert no
 	$(BIN)/python -m bench.missed_messages
 	$(BIN)/python -m bench.filter_changes
 	$(BIN)/python -m bench.broker_memory
+	$(BIN)/python -m bench.growth
 	$(BIN)/python -m bench.analysis_speed
 
 pictures: setup ## renew docs/images, from runs in a real Chromium (over three minutes)
@@ -74,6 +75,9 @@ fuzz: setup ## fuzz decoders, core, loader, log reader and HTTP API for MINUTES 
 
 soak: setup ## load a tree of real brokers with half its maximum rate for MINUTES (10), watch for drift, draw soak.html
 	$(BIN)/python -m tests.local.soak --minutes $(MINUTES)
+
+overload-campaign: setup ## load brokers with a million topics, a million filters, 10 000 connections and so on, beside Mosquitto (10 minutes)
+	$(BIN)/python -m bench.overload
 
 moves-campaign: setup ## move links under load while faults strike: 1000 schedules on simulated networks, then 50 moves of real brokers (5 minutes)
 	$(BIN)/python -m tests.virtual.campaign --moves

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from brokerbed.broker.core.access import Access, Users
 from brokerbed.broker.placement.config import PlacementConfig
 from brokerbed.broker.routing.registry import DEFAULT
+from brokerbed.topics import SLASHES_MAX
 
 Demand = Callable[[], int]  # draws the next service time in nanoseconds from a stream that the driver created
 
@@ -28,19 +29,29 @@ class BrokerConfig:
     connect_bytes_max: int = 2**20  # size of a CONNECT; with all its fields at their largest it has some 650 000 bytes
     partial_bytes_max: int = 512 * 2**20  # buffered parts of incomplete packets, over all connections
     connections_max: int = 50_000
+    connecting_max: int = 10_000  # connections that have not sent a complete CONNECT; then the oldest of them ends
+    connecting_bytes_max: int = 64 * 2**20  # what these have sent, together
     connect_timeout_s: float = 10.0  # from TCP accept to a complete CONNECT, including TLS and WebSocket handshakes
     receive_maximum: int = 20  # unfinished QoS 1 and 2 messages that a client may send us; Mosquitto's default
     inflight_max: int = 1000  # unfinished QoS 1 and 2 messages that we send a client (its own maximum may be lower)
     topic_alias_maximum: int = 10  # topic aliases that a client may use towards us; Mosquitto's default
+    output_bytes_max: int = 8 * 2**20  # for a client that reads too slowly; beyond that QoS 0 is dropped for it
+    outputs_bytes_max: int = 512 * 2**20  # for all clients; beyond that the connections with most output end
+    messages_per_s_max: float = 0.0  # from one client, which is read from later if it sends more; 0: no limit
+    bytes_per_s_max: float = 0.0  # likewise
     keep_alive_max_s: int = 60  # for MQTT 5 clients, which can be told; 0: whatever the client asks for
     roaming: bool = True  # clients that connect elsewhere in the tree bring their sessions along
     move_timeout_s: float = 5.0  # how long they wait for that; 0: no longer than while all links are up
     session_expiry_max_s: int = 0xFFFF_FFFF  # this value means that sessions never expire
     queue_messages_max: int = 100_000  # messages waiting for one session
     queue_bytes_max: int = 64_000_000
+    queues_bytes_max: int = 2**30  # messages waiting for all sessions of clients together
     queue_policy: str = "drop-oldest"  # or "reject": what happens to messages when a queue is full
     subscriptions_max: int = 200_000  # per session
+    all_subscriptions_max: int = 1_000_000  # of all clients together
     retained_max: int = 1_000_000
+    retained_bytes_max: int = 2**30  # topics and payloads of retained messages together
+    levels_max: int = SLASHES_MAX + 1  # of a topic or filter; lower it where topics are short
     allow_anonymous: bool = True  # whether clients without a user name may connect
     users: Users | None = None  # None: there is no password file, and user names are not checked
     access: Access | None = None  # None: every client may publish and subscribe to everything

@@ -120,10 +120,12 @@ BROKER = Dashboard(
     [
         [
             View("Answers", "Whether Prometheus can scrape the broker.", [(f"up{ONE}", "")], FAILS, "stat"),
-            View("Connections", "Connections that are open now.", [(f"brokerbed_connections{ONE}", "")], kind="stat"),
+            View("Connections", "Connections that are open now, and those of them without a complete CONNECT.",
+                 [(f"brokerbed_connections{ONE}", "open"), (f"brokerbed_connecting{ONE}", "half open")], kind="stat"),
             View("Sessions", "Connected and disconnected sessions, including links.",
                  [(f"brokerbed_sessions{ONE}", "")], kind="stat"),
             View("Retained", "Retained messages.", [(f"brokerbed_retained_messages{ONE}", "")], kind="stat"),
+            View("Size of retained", "Topics and payloads.", [(f"brokerbed_retained_bytes{ONE}", "")], BYTES, "stat"),
             View("Store is blocked", "The store cannot be written, and clients wait.",
                  [(f"brokerbed_store_blocked{ONE}", "")], FAILS, "stat", is_bad_above=1),
         ],
@@ -158,6 +160,8 @@ BROKER = Dashboard(
                   (f"rate(brokerbed_messages_rejected_total{ONE}[$__rate_interval])", "rejected"),
                   (f"rate(brokerbed_protocol_errors_total{ONE}[$__rate_interval])", "protocol errors"),
                   (f"rate(brokerbed_store_problems_total{ONE}[$__rate_interval])", "store problems")], PER_S),
+            View("Limits applied", "How often a limit was applied, by reason; rate: a client had to wait.",
+                 [(f"rate(brokerbed_shed_total{ONE}[$__rate_interval])", "{{reason}}")], PER_S),
             View("How late its event loop is", "The mean lateness.",
                  [(mean_lag(ONE), "late")], SECONDS),
         ],

@@ -14,7 +14,7 @@ import mqtt5
 
 from brokerbed.broker.core import handle_subscribe, persist
 from brokerbed.broker.core.access import may_publish
-from brokerbed.broker.core.deliver import deliver, is_full
+from brokerbed.broker.core.deliver import deliver, is_queue_full
 from brokerbed.broker.core.link import Link
 from brokerbed.broker.core.session import Delivery, Session
 from brokerbed.broker.core.subscriptions import Subscription, Target
@@ -97,7 +97,7 @@ class Advertisements:
 
     def has_room(self, message: Message) -> bool:
         """Whether all links that may get a message have room for it."""
-        return not any(is_full(self._broker, session, message) for session in self._links())
+        return not any(is_queue_full(self._broker, session, message) for session in self._links())
 
     def _links(self) -> list[Session]:
         overlay = self._broker.overlay

@@ -6,7 +6,6 @@ connections in `dirty`, closes those in `ending`, and makes sure that `due` is c
 the timers itself. The core waits for nothing, reads no clock and draws no random number.
 """
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import mqtt5
@@ -23,7 +22,9 @@ from brokerbed.broker.core import (
     session_end,
 )
 from brokerbed.broker.core.advertisements import advertisements_of
+from brokerbed.broker.core.all_queues import AllQueues
 from brokerbed.broker.core.connection import Connection
+from brokerbed.broker.core.counters import Counters
 from brokerbed.broker.core.link import MOVE_TOPIC
 from brokerbed.broker.core.placement import Placement
 from brokerbed.broker.core.retained_scan import RetainedScans
@@ -37,29 +38,12 @@ from brokerbed.broker.errors import MqttError, ProtocolError
 from brokerbed.broker.mqtt import frames, v5, v311
 from brokerbed.broker.routing.registry import ALGORITHMS
 from brokerbed.broker.values import LONG_AGO_NS, NS_PER_S, Message, Published
-from brokerbed.log.record import NUMBER_MAX, RECORD, Kind, Log, Reason
+from brokerbed.log.record import NUMBER_MAX, RECORD, Kind, Log
 
 PACK = RECORD.pack
 NUMBER_DIGITS_MAX = len(str(NUMBER_MAX))
 STREAM_CHARS_MAX = 100  # added to a client id in the identity of a message: the id of another peer
 ONE_BYTE_LENGTHS = 0x80  # a remaining length below this takes one byte, and the packet is never too large
-
-
-@dataclass
-class Counters:
-    """Plain integers, which a Prometheus collector reads when it is scraped."""
-
-    messages_received: int = 0
-    messages_delivered: int = 0
-    bytes_received: int = 0
-    connections_total: int = 0
-    protocol_errors: int = 0
-    dropped: dict[Reason, int] = field(default_factory=lambda: dict.fromkeys(Reason, 0))
-    expired: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("input", "link", "session"), 0))  # by place
-    rejected: int = 0
-    moves: int = 0  # how often this broker got another parent
-    store_problems: int = 0  # how often the store became unwritable
-    store_blocked: int = 0  # 1 while the store cannot be written
 
 
 class Broker:
@@ -88,9 +72,13 @@ class Broker:
         self.advertising = self.overlay.advertising  # None: under this algorithm publishers need not advertise
         self.retained: dict[str, Message] = {}  # by topic, in the order in which they were retained
         self.retained_scans = RetainedScans(self)
+        self.all_queues = AllQueues(self)
         self.connections: dict[Connection, None] = {}
         self.dirty: list[Connection] = []  # connections with output for the driver to write
         self.ending: list[Connection] = []  # connections for the driver to close once their output is written
+        self.connecting: dict[Connection, None] = {}  # those without a complete CONNECT, oldest first
+        self.connecting_bytes = 0  # at least what these have buffered; see _keep_unconnected
+        self.subscriptions_held = self.retained_bytes = 0  # subscriptions of clients; size of what is retained
         self.partial_bytes = 0  # buffered bytes of incomplete packets, over all connections
         self.origin = f"{config.name}.{config.incarnation}"  # origin of the messages that enter the tree here
         self.sequence = 0  # number of the last message that entered the tree here
@@ -112,7 +100,13 @@ class Broker:
         due_ns = now_ns + int(self.config.connect_timeout_s * NS_PER_S)
         connection.timer = self.timers.later(due_ns, _connect_due, connection)
         if len(self.connections) > self.config.connections_max:
+            self.counters.shed["connections"] += 1
             self.end(connection)
+            return connection
+        self.connecting[connection] = None
+        if len(self.connecting) > self.config.connecting_max:
+            self.counters.shed["connecting"] += 1
+            self.end(next(iter(self.connecting)))  # whoever means to connect has had the most time to
         return connection
 
     def received(self, connection: Connection, data: bytes, now_ns: int) -> None:
@@ -167,6 +161,7 @@ class Broker:
     def lost(self, connection: Connection, now_ns: int) -> None:
         """The connection has ended, on whichever side."""
         connection.is_closing = True
+        self.connecting.pop(connection, None)
         self._forget_parts(connection)
         self.timers.cancel(connection.timer)
         if self.connections.pop(connection, 0) is None:
@@ -287,6 +282,7 @@ class Broker:
         """Have the driver close the connection once its output is written."""
         if not connection.is_closing:
             connection.is_closing = True
+            self.connecting.pop(connection, None)
             self.ending.append(connection)
 
     def fail(self, connection: Connection, error: MqttError, now_ns: int) -> None:
@@ -314,11 +310,27 @@ class Broker:
         if connection.is_waiting and connection.parts_bytes > self.config.connect_bytes_max:
             self._forget_parts(connection)
             self.fail(connection, MqttError("too many packets before CONNACK", 0x97), now_ns)
+        if connection in self.connecting:
+            self._keep_unconnected(len(data), now_ns)
         while self.partial_bytes > self.config.partial_bytes_max:
             # End the connection with the most buffered bytes, not the one that happened to exceed the limit.
             largest = max(self.connections, key=lambda candidate: candidate.parts_bytes)
             self._forget_parts(largest)
+            self.counters.shed["partial_bytes"] += 1
             self.fail(largest, MqttError("too many unfinished packets at this broker", 0x97), now_ns)
+
+    def _keep_unconnected(self, size: int, now_ns: int) -> None:
+        """Have what unfinished CONNECTs have sent counted anew if it may be too much, and the largest of them ended."""
+        self.connecting_bytes += size
+        if self.connecting_bytes <= self.config.connecting_bytes_max:
+            return
+        self.connecting_bytes = sum(it.parts_bytes for it in self.connecting)
+        while self.connecting_bytes > self.config.connecting_bytes_max:
+            largest = max(self.connecting, key=lambda candidate: candidate.parts_bytes)
+            self.connecting_bytes -= largest.parts_bytes
+            self._forget_parts(largest)
+            self.counters.shed["connecting_bytes"] += 1
+            self.fail(largest, MqttError("too many unfinished CONNECTs at this broker", 0x97), now_ns)
 
     def _forget_parts(self, connection: Connection) -> None:
         self.partial_bytes -= connection.parts_bytes
@@ -384,4 +396,5 @@ class Broker:
 
 def _connect_due(broker: Broker, connection: Connection, due_ns: int) -> None:
     del due_ns
+    broker.counters.shed["connect_timeout"] += 1
     broker.end(connection)

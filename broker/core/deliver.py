@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 QUEUED, SENT, ACKNOWLEDGED = map(int, (Kind.QUEUED, Kind.SENT, Kind.ACKNOWLEDGED))  # access to enum members is slow
 
 
-def is_full(broker: "Broker", session: Session, message: Message) -> bool:
+def is_full(broker: "Broker", session: Session, message: Message, now_ns: int) -> bool:
+    """Whether the message cannot wait for the session, by the limits of its queue or those of all queues."""
+    is_own_full = is_queue_full(broker, session, message)
+    return is_own_full or (session.link is None and broker.all_queues.are_full(message.size, now_ns))
+
+
+def is_queue_full(broker: "Broker", session: Session, message: Message) -> bool:
     config = broker.config
     return (
         len(session.queue) >= config.queue_messages_max or session.queue_bytes + message.size > config.queue_bytes_max
@@ -132,14 +138,14 @@ def send_or_queue(broker: "Broker", session: Session, delivery: Delivery, now_ns
 
 def _has_room(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> bool:
     """Whether the queue has room for the delivery, for which older ones are dropped unless the policy forbids that."""
-    while is_full(broker, session, delivery.message):
+    while is_queue_full(broker, session, delivery.message):
         oldest = session.pop_unsent() if broker.config.queue_policy != "reject" else None
         if oldest is None:
             return False
         if not session.parked:  # then the dropped head of the queue was the delivery in service
             session.service_due_ns = session.service_left_ns = None
         drop(broker, session, oldest, Reason.QUEUE_FULL, now_ns)
-    return True
+    return session.link is not None or broker.all_queues.make_room(delivery.message.size, now_ns)
 
 
 def die_in_time(broker: "Broker", session: Session, delivery: Delivery, now_ns: int) -> None:

@@ -81,6 +81,7 @@ def refuse(broker: "Broker", connection: "Connection", error: MqttError) -> None
 def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPacket, now_ns: int) -> None:
     """Handle a CONNECT. A link that must prove the secret is challenged first, and accepted when it has answered."""
     config = broker.config
+    broker.connecting.pop(connection, None)
     if packet.max_packet_size is not None:
         connection.packet_bytes_max = packet.max_packet_size
     _check(connection, packet)

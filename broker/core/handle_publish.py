@@ -116,8 +116,7 @@ def handle_packet(broker: "Broker", connection: "Connection", published: mqtt5.P
         topic = connection.aliases.get(alias, "")
     if not topic:
         raise ProtocolError("neither a topic nor a topic alias that is known")
-    if problem := topic_problem(topic):
-        raise MqttError(problem, 0x90)
+    _check_topic(broker, topic)
     if published.response_topic is not None and topic_problem(published.response_topic):
         raise ProtocolError("a response topic with wildcards")
     expiry_s = published.message_expiry_interval
@@ -154,10 +153,17 @@ def _take_exact_expiry(message: Message, given: list[tuple[str, str]], link: Lin
             message.expires_at_ns = lifetime.in_property(expires)
 
 
+def _check_topic(broker: "Broker", topic: str) -> None:
+    problem, levels_max = topic_problem(topic), broker.config.levels_max
+    if problem is None and topic.count("/") >= levels_max and not topic.startswith(OVERLAY):
+        problem = f"a topic has at most {levels_max} levels here"
+    if problem:
+        raise MqttError(problem, 0x90)
+
+
 def valid_topic(broker: "Broker", raw: bytes) -> str:
     topic = frames.decoded_topic(raw)
-    if problem := topic_problem(topic):
-        raise MqttError(problem, 0x90)
+    _check_topic(broker, topic)
     if len(raw) <= CACHED_TOPIC_CHARS_MAX:
         if len(broker.topics) >= TOPICS_MAX:
             broker.topics.clear()
@@ -180,7 +186,7 @@ def accept(
     if link is not None and _is_copy(broker, session, link, message, packet_id, is_duplicate):
         _answer(broker, connection, qos, packet_id, 0)
         return
-    code = refusal(broker, session, message)
+    code = refusal(broker, session, message, now_ns)
     if code == 0:
         if not message.origin:
             broker.identify(message, session, now_ns)
@@ -271,7 +277,7 @@ def _acknowledge(broker: "Broker", connection: "Connection", packet_id: int, cod
         broker.send(connection, mqtt5.PubAckPacket(packet_id, reason_code=mqtt5.PubAckReasonCode(code)))
 
 
-def refusal(broker: "Broker", session: Session, message: Message) -> int:
+def refusal(broker: "Broker", session: Session, message: Message, now_ns: int) -> int:
     """The reason code with which the message is refused; 0 if it is accepted."""
     config, access, topic = broker.config, session.access, message.topic
     if (access is not None or topic[0] == "$") and not may_publish(access, session.user, session.client_id, topic):
@@ -279,15 +285,16 @@ def refusal(broker: "Broker", session: Session, message: Message) -> int:
     properties = message.properties
     if properties is not NO_PROPERTIES and session.link is None and is_reserved(properties.user_properties):
         return 0x87
-    is_newly_retained = message.retain and message.payload and message.topic not in broker.retained
-    if is_newly_retained and len(broker.retained) >= config.retained_max:
+    if message.retain and message.payload and not persist.has_room_to_retain(broker, message):
         broker.counters.rejected += 1
+        broker.counters.shed["retained"] += 1
         return 0x97
     if config.queue_policy == "reject" and message.qos:
         targets = broker.subscriptions.targets(message.topic)
         is_input_full = config.service_in is not None and _is_input_full(broker, message)
         is_input_full = is_input_full or (broker.advertising is not None and not broker.advertising.has_room(message))
-        if is_input_full or any(is_full(broker, target.session, message) for target in targets if target.qos):
+        is_any_full = any(is_full(broker, target.session, message, now_ns) for target in targets if target.qos)
+        if is_input_full or is_any_full:
             broker.counters.rejected += 1
             return 0x97
     return 0

@@ -96,6 +96,7 @@ def add(broker: "Broker", subscription: Subscription, properties: list[tuple[str
     subscription.row_number = old.row_number if old else 0
     persist.save_subscription(broker, subscription)
     if is_new:
+        broker.subscriptions_held += session.link is None
         _log(broker, Kind.SUBSCRIBED, session, topic_filter, subscription.qos, now_ns)
         if (plain := child_link.plain_filter(topic_filter)) is not None:
             entry = Entry(plain, subscription.identity)
@@ -150,6 +151,7 @@ def _remove(
     if session.link is None or subscription.entry_count == 0:
         del session.subscriptions[topic_filter]
         persist.forget_subscription(broker, subscription)
+        broker.subscriptions_held -= session.link is None
         broker.subscriptions.remove(session, topic_filter)
     _log(broker, Kind.UNSUBSCRIBED, session, topic_filter, 0, now_ns)
     if (plain := child_link.plain_filter(topic_filter)) is not None:
@@ -240,10 +242,19 @@ def _refusal(broker: "Broker", session: Session, wanted: mqtt5.TopicFilter) -> m
         raise MalformedPacketError(problem)
     if not may_subscribe(session.access, session.user, session.client_id, pattern):
         return mqtt5.SubAckReasonCode.NOT_AUTHORIZED
-    is_limited = session.link is None  # a link announces subscriptions of clients, which are limited at their broker
+    return _limit_reached(broker, session, wanted.pattern)
+
+
+def _limit_reached(broker: "Broker", session: Session, pattern: str) -> mqtt5.SubAckReasonCode | None:
+    if session.link is not None:  # it announces subscriptions of clients, which are limited at their broker
+        return None
+    if split_share(pattern)[1].count("/") >= broker.config.levels_max:
+        return mqtt5.SubAckReasonCode.TOPIC_FILTER_INVALID
     advertised = len(session.publisher.filters) if session.publisher is not None else 0
     is_full = len(session.subscriptions) + advertised >= broker.config.subscriptions_max
-    if is_limited and is_full and wanted.pattern not in session.subscriptions:
+    is_full = is_full or broker.subscriptions_held >= broker.config.all_subscriptions_max
+    if is_full and pattern not in session.subscriptions:
+        broker.counters.shed["subscriptions"] += 1
         return mqtt5.SubAckReasonCode.QUOTA_EXCEEDED
     return None
 

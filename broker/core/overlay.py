@@ -252,6 +252,7 @@ class Overlay:
     def dialled(self, connection: "Connection") -> None:
         """The driver has connected to the parent: send our CONNECT."""
         connection.is_uplink = True
+        self._broker.connecting.pop(connection, None)
         self._broker.choose_codec(connection, 5)
         if connection.is_wire:
             connection.form, connection.carries_expiry = TAGGED, self._broker.config.is_testbed

@@ -282,11 +282,23 @@ def forget_entering(broker: "Broker", message: Message) -> None:
         _release(broker, message)
 
 
+def has_room_to_retain(broker: "Broker", message: Message) -> bool:
+    """Whether the limits allow the message to be retained."""
+    old = broker.retained.get(message.topic)
+    if old is None and len(broker.retained) >= broker.config.retained_max:
+        return False
+    grown = message.size - (0 if old is None else old.size)
+    return grown <= 0 or broker.retained_bytes + grown <= broker.config.retained_bytes_max
+
+
 def retain(broker: "Broker", topic: str, message: Message | None) -> None:
     """Replace the retained message of a topic. None: the topic has no retained message any more."""
     old = broker.retained.pop(topic, None)
+    if old is not None:
+        broker.retained_bytes -= old.size
     if message is not None:
         broker.retained[topic] = message
+        broker.retained_bytes += message.size
         message.retained_row = broker.take_row_number()
     if broker.unsaved is None:
         return

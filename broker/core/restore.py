@@ -97,6 +97,7 @@ class _Restoring:
         subscription.entry_count = 0 if restored.link is not None else 1
         restored.subscriptions[topic_filter] = subscription
         self.broker.subscriptions.add(subscription)
+        self.broker.subscriptions_held += subscription.session.link is None
 
     def _advertised(self, number: int, subscription: Subscription) -> None:
         session, topics = subscription.session, subscription.filter.removeprefix(ADVERTISE)
@@ -147,6 +148,7 @@ class _Restoring:
     def retained(self, number: int, row: Row) -> None:
         message = self.messages[row[0]]
         self.broker.retained[message.topic] = message
+        self.broker.retained_bytes += message.size
         message.retained_row = number
         message.references += 1
 

@@ -109,7 +109,7 @@ def _send_will(broker: "Broker", session: Session, now_ns: int) -> None:
     expires_at_ns = None if expiry_s is None else now_ns + expiry_s * NS_PER_S
     payload = will.payload or b""
     message = Message(will.topic, payload, int(will.qos), will.retain, session, properties_of(will), expires_at_ns)
-    code = handle_publish.refusal(broker, session, message)
+    code = handle_publish.refusal(broker, session, message, now_ns)
     broker.identify(message)
     broker.log_message(now_ns, Kind.REJECTED if code else Kind.RECEIVED, session.log_number, message, message.qos, code)
     if code == 0:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from brokerbed.broker.core.filter_trie import FilterTrie
 from brokerbed.broker.values import CACHED_TOPIC_CHARS_MAX
 from brokerbed.log.record import ADDITIONAL, Log
 from brokerbed.topics import is_wildcard
@@ -76,9 +77,9 @@ class Target:
             self.identifiers: tuple[int, ...] = (first.identifier,) if first.identifier else ()
             self.without_no_local: Target | None = None
             return
-        self.qos = max(subscription.qos for subscription in matching)
+        self.qos = max([subscription.qos for subscription in matching])
         self.retain_as_published = any(subscription.retain_as_published for subscription in matching)
-        self.identifiers = tuple(subscription.identifier for subscription in matching if subscription.identifier)
+        self.identifiers = tuple([subscription.identifier for subscription in matching if subscription.identifier])
         others = [subscription for subscription in matching if not subscription.no_local]
         self.no_local = len(others) < len(matching)
         # The target for messages that the session itself published:
@@ -185,62 +186,83 @@ class Route:
         return own + len(self.targets or ())
 
 
-class _Node:
-    __slots__ = ("children", "groups", "subscriptions")
+class _Subscribers:
+    """The subscriptions to one filter, unless there is only one, which then stands for itself."""
+
+    __slots__ = ("groups", "subscriptions")
 
     def __init__(self) -> None:
-        self.children: dict[str, _Node] = {}
         self.subscriptions: dict[Session, Subscription] = {}
         self.groups: dict[str, SharedGroup] = {}
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.children or self.subscriptions or self.groups)
 
 
 class Subscriptions:
     def __init__(self, has_additional: bool = True) -> None:
         """`has_additional`: every notification climbs to the root, and routing entries say which ones are wanted."""
         self._has_additional = has_additional
-        self._exact: dict[str, _Node] = {}
-        self._root = _Node()
+        self._exact: dict[str, Subscription | _Subscribers] = {}
+        self._wildcards: FilterTrie[Subscription | _Subscribers] = FilterTrie()
         self.routes: dict[str, Route] = {}  # cache by topic; route() computes those that are missing
         self._receivers_held = 0  # receivers in `routes`, without those that topics share
         self._receivers: WeakValueDictionary[Any, Receivers] = WeakValueDictionary()  # those that topics share
 
     def add(self, subscription: Subscription) -> None:
         group, topic_filter = split_share(subscription.filter)
-        node = self._node(topic_filter, create=True)
-        assert node is not None
-        if group:
-            shared = node.groups.setdefault(group, SharedGroup())
-            shared.members[subscription.session] = subscription
-            shared.changed()
+        found = self._find(topic_filter)
+        is_alone = found is None or (type(found) is Subscription and found.session is subscription.session)
+        if is_alone and not group:
+            self._put(topic_filter, subscription)
         else:
-            node.subscriptions[subscription.session] = subscription
+            subscribers = found
+            if not isinstance(subscribers, _Subscribers):
+                subscribers = _Subscribers()
+                if isinstance(found, Subscription):
+                    subscribers.subscriptions[found.session] = found
+                self._put(topic_filter, subscribers)
+            if group:
+                shared = subscribers.groups.setdefault(group, SharedGroup())
+                shared.members[subscription.session] = subscription
+                shared.changed()
+            else:
+                subscribers.subscriptions[subscription.session] = subscription
         self._forget(topic_filter)
 
     def remove(self, session: "Session", full_filter: str) -> None:
         group, topic_filter = split_share(full_filter)
-        node = self._node(topic_filter, create=False)
-        assert node is not None
-        if group:
-            del node.groups[group].members[session]
-            node.groups[group].changed()
-            if not node.groups[group].members:
-                del node.groups[group]
-        else:
-            del node.subscriptions[session]
-        if node.is_empty:
-            self._prune(topic_filter)
+        found = self._find(topic_filter)
+        assert found is not None
+        is_last = True
+        if isinstance(found, _Subscribers):
+            if group:
+                del found.groups[group].members[session]
+                found.groups[group].changed()
+                if not found.groups[group].members:
+                    del found.groups[group]
+            else:
+                del found.subscriptions[session]
+            is_last = not (found.groups or found.subscriptions)
+        if is_last:
+            if is_wildcard(topic_filter):
+                self._wildcards.remove(topic_filter)
+            else:
+                del self._exact[topic_filter]
         self._forget(topic_filter)
+
+    def _find(self, topic_filter: str) -> "Subscription | _Subscribers | None":
+        return (self._wildcards if is_wildcard(topic_filter) else self._exact).get(topic_filter)
+
+    def _put(self, topic_filter: str, found: "Subscription | _Subscribers") -> None:
+        if is_wildcard(topic_filter):
+            self._wildcards.put(topic_filter, found)
+        else:
+            self._exact[topic_filter] = found
 
     def group_changed(self, full_filter: str) -> None:
         """A member of a shared group may have become one that gets messages."""
         group, topic_filter = split_share(full_filter)
-        node = self._node(topic_filter, create=False)
-        assert node is not None
-        node.groups[group].changed()
+        found = self._find(topic_filter)
+        assert isinstance(found, _Subscribers)
+        found.groups[group].changed()
 
     def route(self, topic: str) -> Route:
         route = self.routes.get(topic)
@@ -264,15 +286,20 @@ class Subscriptions:
 
     def to_filter(self, topic_filter: str) -> "Iterable[Subscription]":
         """The subscriptions to exactly this filter, without shared ones."""
-        node = self._node(topic_filter, create=False)
-        return node.subscriptions.values() if node is not None else ()
+        found = self._find(topic_filter)
+        if isinstance(found, _Subscribers):
+            return found.subscriptions.values()
+        return () if found is None else (found,)
 
     def matching(self, topic: str) -> "Iterator[Subscription]":
         """All subscriptions that match a topic, also shared ones."""
-        for node in self._matching_nodes(topic):
-            yield from node.subscriptions.values()
-            for group in node.groups.values():
-                yield from group.members.values()
+        for found in self._matching_filters(topic):
+            if isinstance(found, Subscription):
+                yield found
+            else:
+                yield from found.subscriptions.values()
+                for group in found.groups.values():
+                    yield from group.members.values()
 
     def _forget(self, topic_filter: str) -> None:
         if is_wildcard(topic_filter):
@@ -302,11 +329,21 @@ class Subscriptions:
     ) -> "tuple[dict[Session, list[Subscription]], tuple[SharedGroup, ...]]":
         matching: dict[Session, list[Subscription]] = {}
         groups: list[SharedGroup] = []
-        for node in self._matching_nodes(topic):
-            for session, subscription in node.subscriptions.items():
-                matching.setdefault(session, []).append(subscription)
-            if node.groups:
-                groups.extend(node.groups.values())
+        for found in self._matching_filters(topic):
+            if type(found) is Subscription:
+                session = found.session
+                if session in matching:
+                    matching[session].append(found)
+                else:
+                    matching[session] = [found]
+                continue
+            assert isinstance(found, _Subscribers)
+            for session, subscription in found.subscriptions.items():
+                if session in matching:
+                    matching[session].append(subscription)
+                else:
+                    matching[session] = [subscription]
+            groups.extend(found.groups.values())
         return matching, tuple(groups)
 
     def _compute_route(self, topic: str) -> Route:
@@ -337,51 +374,12 @@ class Subscriptions:
             receivers = self._receivers[key] = Receivers(*key)
         return Route(receivers)
 
-    def _matching_nodes(self, topic: str) -> Iterator[_Node]:
+    def _matching_filters(self, topic: str) -> "list[Subscription | _Subscribers]":
+        """The subscribers to all filters that match a topic."""
+        found = self._wildcards.matching(topic)
         if (exact := self._exact.get(topic)) is not None:
-            yield exact
-        levels = topic.split("/")
-        nodes = [self._root]
-        for depth, level in enumerate(levels):
-            wild = depth > 0 or not topic.startswith("$")  # [MQTT-4.7.2-1]
-            following = []
-            for node in nodes:
-                if wild and (rest := node.children.get("#")) is not None:
-                    yield rest
-                if (child := node.children.get(level)) is not None:
-                    following.append(child)
-                if wild and (child := node.children.get("+")) is not None:
-                    following.append(child)
-            nodes = following
-            if not nodes:
-                return
-        for node in nodes:
-            yield node
-            if (rest := node.children.get("#")) is not None:
-                yield rest
-
-    def _node(self, topic_filter: str, create: bool) -> _Node | None:
-        if not is_wildcard(topic_filter):
-            return self._exact.setdefault(topic_filter, _Node()) if create else self._exact.get(topic_filter)
-        node: _Node | None = self._root
-        for level in topic_filter.split("/"):
-            if node is None:
-                return None
-            node = node.children.setdefault(level, _Node()) if create else node.children.get(level)
-        return node
-
-    def _prune(self, topic_filter: str) -> None:
-        if not is_wildcard(topic_filter):
-            del self._exact[topic_filter]
-            return
-        levels = topic_filter.split("/")
-        path = [self._root]
-        for level in levels:
-            path.append(path[-1].children[level])
-        for parent, level, node in zip(reversed(path[:-1]), reversed(levels), reversed(path[1:]), strict=True):
-            if not node.is_empty:
-                return
-            del parent.children[level]
+            found.append(exact)
+        return found
 
 
 def split_share(full_filter: str) -> tuple[str, str]:

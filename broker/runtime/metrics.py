@@ -119,6 +119,10 @@ class BrokerCollector(Collector):
             if reason:
                 dropped.add_metric([name, reason.name.lower()], value)
         yield dropped
+        shed = CounterMetricFamily("brokerbed_shed", "how often a limit was applied", labels=["broker", "reason"])
+        for reason_of_limit, value in counters.shed.items():
+            shed.add_metric([name, reason_of_limit], value)
+        yield shed
         expired = CounterMetricFamily(
             "brokerbed_messages_expired", "of these, at their time", labels=["broker", "place"]
         )
@@ -131,6 +135,8 @@ class BrokerCollector(Collector):
             ("brokerbed_timers", "timers that are set", len(broker.timers)),
             ("brokerbed_store_blocked", "1 while the store cannot be written", counters.store_blocked),
             ("brokerbed_retained_messages", "retained messages", len(broker.retained)),
+            ("brokerbed_retained_bytes", "their size", broker.retained_bytes),
+            ("brokerbed_connecting", "connections that have not sent a complete CONNECT", len(broker.connecting)),
             ("brokerbed_session_queue_messages", "messages that wait for their session", snapshot.messages),
             ("brokerbed_session_queue_bytes", "their size", snapshot.bytes),
             ("brokerbed_session_queue_fill_ratio", "how full the fullest queue is, of its limit", snapshot.fill),

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections import deque
-from typing import Any, cast
+from typing import Any
 
 from brokerbed.broker.core import persist
 from brokerbed.broker.core.broker import Broker
@@ -13,16 +13,12 @@ from brokerbed.broker.core.rows import Row
 from brokerbed.broker.core.store import Store, StoreFullError
 from brokerbed.broker.runtime.addresses import is_loopback
 from brokerbed.broker.runtime.log_file import TurnLog
+from brokerbed.broker.runtime.pace import Pace
+from brokerbed.broker.runtime.wire import SLICE_NS_MAX, PacedWire, Wire
 from brokerbed.broker.values import NS_PER_S
 
-OUTPUT_BYTES_MAX = 8 * 2**20  # buffered for a peer that reads too slowly; beyond that QoS 0 is dropped for it
-OUTPUT_BYTES_LOW = 1 * 2**20  # with less than this in the buffer, the peer counts as reading again
+OUTPUT_WATCH_S = 0.25  # how often we check how much output all connections have
 JOINED_BYTES_MAX = 64 * 1024  # output in several pieces is joined up to this size; more is written piece by piece
-# A client's input is handled in slices, so that a client that floods the broker does not hold up the others.
-SLICE_NS_MAX = 2_000_000  # a slice that took longer is followed by smaller ones
-SLICE_ROWS_MAX = 300  # likewise one with more changes for the store, which take about 10 us each
-SLICE_BYTES_FIRST, SLICE_BYTES_MIN = 16 * 1024, 1024
-SLICE_BYTES_MAX = 128 * 1024  # less than uvloop reads at once; it goes on reading while it fills its buffer
 BACKGROUND_PARTS = 8  # long work has one in so many parts of the time, because it makes work for other brokers too ...
 BACKGROUND_AHEAD_NS = 80_000_000  # ... in the long run; after a pause it may go ahead by this much
 NS_PER_MS = 1_000_000  # the resolution of uvloop's timers; if one is rounded down, the loop spins until it is due
@@ -60,6 +56,8 @@ class Server:
         self._timer_ns = 0
         self._background_began_ns = 0  # when a part of some long work began, if what it changed is not stored yet
         self._background_until_ns = 0  # the time that long work has used up
+        self._lost: deque[Connection] = deque()  # connections whose loss the core does not know of yet
+        self._watching = self._loop.call_later(OUTPUT_WATCH_S, self._watch_output)
 
     def now_ns(self) -> int:
         return time.monotonic_ns() + self._offset_ns
@@ -72,8 +70,40 @@ class Server:
         connection.driver = driver
         return connection
 
-    def protocol(self) -> "Wire":
-        return Wire(self)
+    def protocol(self) -> Wire:
+        return Wire(self) if Pace.of(self.broker.config) is None else PacedWire(self)
+
+    def lost(self, connection: Connection) -> None:
+        """A connection has ended. If many with many subscriptions end at once, others have their turns between."""
+        connection.is_closing = True  # nothing is written to it any more
+        if not self._lost:
+            self._loop.call_soon(self._end_connections)
+        self._lost.append(connection)
+
+    def _end_connections(self) -> None:
+        began_ns = self.now_ns()
+        while self._lost:
+            self.broker.lost(self._lost[0], self.now_ns())
+            self._lost.popleft()
+            if self._lost and self.now_ns() - began_ns > SLICE_NS_MAX:
+                self._loop.call_soon(self._end_connections)
+                break
+        self.flush()
+
+    def _watch_output(self) -> None:
+        """End the connections that have most output waiting while all have more than the limit allows."""
+        self._watching = self._loop.call_later(OUTPUT_WATCH_S, self._watch_output)
+        config, connections = self.broker.config, self.broker.connections
+        if len(connections) * config.output_bytes_max <= config.outputs_bytes_max:
+            return
+        sizes = [(connection.driver.get_write_buffer_size(), connection) for connection in connections]
+        excess = sum(size for size, _ in sizes) - config.outputs_bytes_max
+        for size, connection in sorted(sizes, key=lambda item: -item[0]) if excess > 0 else ():
+            session = connection.session
+            if excess > 0 and (session is None or session.link is None):
+                excess -= size
+                self.broker.counters.shed["output_bytes"] += 1
+                connection.driver.abort()
 
     def flush(self) -> None:
         """Have the core's effects carried out at the end of this turn of the event loop, together with all others."""
@@ -231,6 +261,7 @@ class Server:
 
     def close(self) -> None:
         """Disconnect all clients."""
+        self._watching.cancel()
         if self._timer is not None:
             self._timer.cancel()
         self.broker.shut_down()
@@ -247,101 +278,3 @@ class Server:
         for connection in self.broker.connections:
             connection.driver.abort()
         await asyncio.sleep(SHUTDOWN_POLL_S)  # changes made by the last connections to end are stored
-
-
-class Wire(asyncio.Protocol):
-    """One TCP connection, from a client or to our parent."""
-
-    __slots__ = ("_connection", "_input", "_is_paused", "_parent", "_server", "_slice_bytes", "gone")
-
-    def __init__(self, server: Server, parent: str | None = None) -> None:
-        self._server = server
-        self._parent = parent  # host:port of our parent, if this is the link to it
-        self._connection: Connection | None = None
-        self._input = b""  # received and not handled yet
-        self._slice_bytes = SLICE_BYTES_FIRST  # how much input is handled in one turn
-        self._is_paused = False  # the transport's write buffer is above its high-water mark
-        self.gone = asyncio.Event() if parent is not None else None  # set when the link to our parent is lost
-
-    def open(self, driver: object, address: Any) -> Connection:
-        """Register the connection with the core. The server writes to it and closes it through `driver`."""
-        self._connection = self._server.opened(driver, address, self._parent)
-        self._server.flush()
-        return self._connection
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        wire = cast("asyncio.Transport", transport)
-        wire.set_write_buffer_limits(high=OUTPUT_BYTES_MAX, low=OUTPUT_BYTES_LOW)
-        if self._connection is not None:  # it was opened before the TLS handshake
-            self._connection.driver = wire
-        else:
-            connection = self.open(wire, wire.get_extra_info("peername"))
-            if self._parent is not None:
-                self._server.broker.overlay.dialled(connection)
-                self._server.flush()
-        if self._server.store_problem is not None:
-            wire.pause_reading()
-
-    def data_received(self, data: bytes) -> None:
-        if len(data) <= SLICE_BYTES_MIN and not self._input:
-            server = self._server
-            assert self._connection is not None
-            server.broker.received(self._connection, data, server.now_ns())
-            server.flush()
-            return
-        is_waiting = bool(self._input)
-        self._input += data
-        if not is_waiting and self.handle_slice():
-            assert self._connection is not None
-            self._connection.driver.pause_reading()
-            self._server.wait_for_turn(self)
-
-    def resume_reading(self) -> None:
-        assert self._connection is not None
-        if not self._connection.driver.is_closing():
-            self._connection.driver.resume_reading()
-
-    def handle_slice(self) -> bool:
-        """Handle as much of the input as one turn allows; returns whether there is more."""
-        server, connection = self._server, self._connection
-        assert connection is not None
-        size = self._slice_bytes
-        data, self._input = (self._input, b"") if len(self._input) <= size else (self._input[:size], self._input[size:])
-        began_ns = server.now_ns()
-        server.broker.received(connection, data, began_ns)
-        took_ns = server.now_ns() - began_ns
-        if took_ns > SLICE_NS_MAX or len(server.broker.unsaved or ()) > SLICE_ROWS_MAX:
-            self._slice_bytes = max(SLICE_BYTES_MIN, size // 2)
-        elif took_ns < SLICE_NS_MAX // 4 and len(data) == size:
-            self._slice_bytes = min(SLICE_BYTES_MAX, 2 * size)
-        server.flush()
-        if connection.is_closing:
-            self._input = b""
-        return bool(self._input)
-
-    def pause_writing(self) -> None:
-        """The transport calls this from within `write`, so we must not write from here."""
-        assert self._connection is not None
-        self._is_paused = True
-        self._server.broker.writable(self._connection, False, self._server.now_ns())
-
-    def resume_writing(self) -> None:
-        self._is_paused = False
-        asyncio.get_running_loop().call_soon(self._resume)  # a transport may call this from within `write`
-
-    def _resume(self) -> None:
-        assert self._connection is not None
-        if not self._is_paused and not self._connection.is_closing:
-            self._server.broker.writable(self._connection, True, self._server.now_ns())
-            self._server.flush()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        del error
-        assert self._connection is not None
-        if self._input:  # it arrived before the connection was lost
-            data, self._input = self._input, b""
-            self._server.broker.received(self._connection, data, self._server.now_ns())
-        self._server.broker.lost(self._connection, self._server.now_ns())
-        self._server.flush()
-        if self.gone is not None:
-            self.gone.set()

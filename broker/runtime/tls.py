@@ -10,7 +10,7 @@ import ssl
 from contextlib import suppress
 from typing import Any
 
-from brokerbed.broker.runtime.server import Server, Wire
+from brokerbed.broker.runtime.server import Server
 
 ACCEPT_RETRY_S = 1.0  # how long to wait when the system cannot accept a connection, as when file handles run out
 
@@ -21,7 +21,7 @@ class _Handshake:
     def __init__(self, server: Server, context: ssl.SSLContext, client: socket.socket, address: Any) -> None:
         self._client = client
         self._is_closing = False
-        self._wire = Wire(server)
+        self._wire = server.protocol()
         self._task = asyncio.create_task(self._run(context, server.broker.config.connect_timeout_s or None))
         self._task.add_done_callback(self._handshake_done)
         self._connection = self._wire.open(self, address)

@@ -14,7 +14,8 @@ from functools import partial
 from brokerbed.broker.core.link import split_address
 from brokerbed.broker.core.overlay import Overlay
 from brokerbed.broker.runtime.addresses import written
-from brokerbed.broker.runtime.server import Server, Wire
+from brokerbed.broker.runtime.server import Server
+from brokerbed.broker.runtime.wire import Wire
 
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 2.0
 CONNECT_S_MAX = 5.0

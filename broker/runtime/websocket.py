@@ -5,7 +5,10 @@ from contextlib import suppress
 
 from aiohttp import WSMsgType, web
 
-from brokerbed.broker.runtime.server import CLOSE_S_MAX, OUTPUT_BYTES_LOW, OUTPUT_BYTES_MAX, SLICE_NS_MAX, Server
+from brokerbed.broker.runtime.pace import Pace
+from brokerbed.broker.runtime.server import CLOSE_S_MAX, Server
+from brokerbed.broker.runtime.wire import OUTPUT_LOW_PART, SLICE_NS_MAX
+from brokerbed.broker.values import NS_PER_S
 
 NO_UPGRADE = "This port speaks MQTT over WebSockets only.\n"
 
@@ -25,6 +28,7 @@ class _WebSocket:
         self._is_closing = False
         self._sending: asyncio.Task[None] | None = None
         self.may_read = asyncio.Event()
+        self._output_bytes_max = server.broker.config.output_bytes_max
         if server.store_problem is None:
             self.may_read.set()
         self.connection = server.opened(self, transport.get_extra_info("peername"))
@@ -33,7 +37,7 @@ class _WebSocket:
         self._waiting.append(data)
         self._unsent_bytes += len(data)
         self._wake.set()
-        if self._unsent_bytes > OUTPUT_BYTES_MAX and not self.connection.is_blocked:
+        if self._unsent_bytes > self._output_bytes_max and not self.connection.is_blocked:
             self._server.broker.writable(self.connection, False, self._server.now_ns())
 
     def get_write_buffer_size(self) -> int:
@@ -75,7 +79,7 @@ class _WebSocket:
             if data:
                 await socket.send_bytes(data)
             self._unsent_bytes -= len(data)
-            if self.connection.is_blocked and self._unsent_bytes < OUTPUT_BYTES_LOW:
+            if self.connection.is_blocked and self._unsent_bytes < self._output_bytes_max // OUTPUT_LOW_PART:
                 self._server.broker.writable(self.connection, True, self._server.now_ns())
                 self._server.flush()
         await socket.close()
@@ -125,18 +129,27 @@ class _HttpServer(web.Server):
         await socket.prepare(request)
         wire.begin(socket)
         worked_ns = 0
+        pace = Pace.of(self._server.broker.config)
         try:
             async for message in socket:
                 if message.type is not WSMsgType.BINARY:
                     break  # [MQTT-6.0.0-1]
                 await wire.may_read.wait()
                 began_ns = self._server.now_ns()
+                counters = self._server.broker.counters
+                before = counters.messages
                 self._server.broker.received(wire.connection, message.data, began_ns)
                 self._server.flush()
                 worked_ns += self._server.now_ns() - began_ns
                 if worked_ns > SLICE_NS_MAX:  # messages that are there already would not let others have their turn
                     worked_ns = 0
                     await asyncio.sleep(0)
+                if pace is not None and (
+                    delay_ns := pace.delay_ns(len(message.data), counters.messages - before, began_ns)
+                ):
+                    counters.shed["rate"] += 1
+                    wire.connection.last_ns += delay_ns  # it is not silent meanwhile, it is not heard
+                    await asyncio.sleep(delay_ns / NS_PER_S)
         except (OSError, asyncio.CancelledError):
             pass
         finally:
