@@ -10,7 +10,7 @@ from brokerbed.topics import ADVERTISE
 from tests import routing_oracle as oracle
 from tests.core_client import NS_PER_S, QOS
 from tests.core_network import Network
-from tests.core_roaming import LINE, SEVEN, is_at_rest, keeps, open_claim
+from tests.core_roaming import LINE, SEVEN, is_at_rest, keeps, leaves, open_claim, publisher_at
 
 CONTROL = ("subscribe", "unsubscribe", "advertise", "unadvertise")
 
@@ -82,8 +82,7 @@ def test_what_is_in_flight_keeps_its_packet_ids_and_its_state() -> None:
     network = Network(LINE, is_durable=True)
     old, _ = keeps(network, "a")
     old.subscribe("t", qos=2)
-    publisher = network.client("b", "p")
-    publisher.connect()
+    publisher = publisher_at(network, "b")
     for payload, qos in ((b"1", 1), (b"2", 2), (b"3", 2), (b"4", 1)):
         publisher.publish("t", payload, qos=qos)
     sent = [packet for packet in old.read_all() if isinstance(packet, mqtt5.PublishPacket)]
@@ -110,11 +109,8 @@ def test_what_is_in_flight_keeps_its_packet_ids_and_its_state() -> None:
 
 def test_long_queue_moves_in_order_and_never_fills_a_link() -> None:
     network = Network(LINE, is_durable=True, inflight_max=10)
-    old, _ = keeps(network, "a")
-    old.subscribe("t", qos=1)
-    old.drop()
-    publisher = network.client("a", "p")
-    publisher.connect()
+    leaves(network, "a", "t")
+    publisher = publisher_at(network, "a")
     for number in range(1000):
         publisher.publish("t", b"%d" % number, qos=1)
     network.links["b"][1].driver.is_held = True  # what a sends does not arrive
@@ -133,12 +129,9 @@ def test_long_queue_moves_in_order_and_never_fills_a_link() -> None:
 
 def test_subscriptions_keep_their_options() -> None:
     network = Network(LINE, is_durable=True)
-    old, _ = keeps(network, "a")
-    old.subscribe("t/+", qos=1, identifier=7, no_local=True, retain_as_published=True)
-    old.drop()
+    leaves(network, "a", "t/+", identifier=7, no_local=True, retain_as_published=True)
     new, _ = keeps(network, "c")
-    publisher = network.client("b", "p")
-    publisher.connect()
+    publisher = publisher_at(network, "b")
     publisher.publish("t/1", b"1", qos=2, retain=True)
     got = new.read()
     assert isinstance(got, mqtt5.PublishPacket)
@@ -150,8 +143,7 @@ def test_subscriptions_keep_their_options() -> None:
 @pytest.mark.parametrize("routing", oracle.ALL)
 def test_retained_messages_do_not_come_again(routing: str) -> None:
     network = Network(SEVEN, is_durable=True, routing=routing)
-    publisher = network.client("y1", "p")
-    publisher.connect()
+    publisher = publisher_at(network, "y1")
     publisher.publish("t/1", b"kept", qos=1, retain=True)
     old, _ = keeps(network, "x1")
     old.subscribe("t/+", qos=1)
@@ -171,11 +163,8 @@ def test_shared_subscription_moves_without_a_loss_to_its_group() -> None:
     stays = network.client("c", "stays")
     stays.connect()
     stays.subscribe("$share/g/t", qos=1)
-    old, _ = keeps(network, "a")
-    old.subscribe("$share/g/t", qos=1)
-    old.drop()
-    publisher = network.client("b", "p")
-    publisher.connect()
+    leaves(network, "a", "$share/g/t")
+    publisher = publisher_at(network, "b")
     publisher.publish("t", b"1", qos=1)
     new, _ = keeps(network, "c")
     assert (new.payloads(), stays.payloads()) == ([b"1"], [b"1"])  # each broker serves its group
@@ -204,8 +193,7 @@ def test_remaining_lifetimes_go_along() -> None:
     old.connect(clean=False, expiry_s=100, keep_alive=0)
     old.subscribe("t", qos=1)
     old.drop()
-    publisher = network.client("a", "p")
-    publisher.connect(keep_alive=0)
+    publisher = publisher_at(network, "a", keep_alive=0)
     publisher.publish("t", b"dies", qos=1, message_expiry_interval=30)
     publisher.publish("t", b"lives", qos=1, message_expiry_interval=90)
     network.wait(40)
@@ -222,11 +210,8 @@ def test_remaining_lifetimes_go_along() -> None:
 
 def test_log_tells_the_whole_move() -> None:
     network = Network(LINE, is_durable=True)
-    old, _ = keeps(network, "a")
-    old.subscribe("t", qos=1)
-    old.drop()
-    publisher = network.client("a", "p")
-    publisher.connect()
+    leaves(network, "a", "t")
+    publisher = publisher_at(network, "a")
     publisher.publish("t", b"1", qos=1)
     keeps(network, "c")
     kinds = (
