@@ -41,7 +41,9 @@ class SessionMoves:
         self._broker = broker
         self.hops = 0  # how many sessions have left, or begun to
         self._outgoing: dict[str, Session] = {}  # hop -> the session that leaves
-        self._ready: dict[str, dict[Session, None]] = {}  # neighbour -> leaving sessions with something to pass on
+        # Leaving sessions with something to pass on, by neighbour and whether they have begun with their queues. Those
+        # that have not go first: their clients wait for that, and must not wait behind the queues of others.
+        self._ready: dict[tuple[str, bool], dict[Session, None]] = {}
         self._delayed: dict[Session, None] = {}  # sessions that cannot go on at the moment
         self.arrivals = SessionArrivals(broker)
         self.handlers = {"taken": self._taken, **self.arrivals.handlers}
@@ -108,8 +110,11 @@ class SessionMoves:
     def has_more(self, session: Session, now_ns: int) -> None:
         """There is something new to pass on for a session that is leaving."""
         assert session.move is not None
-        self._ready.setdefault(session.move.target, {})[session] = None
+        self._make_ready(session, session.move)
         self._run(session.move.target, now_ns)
+
+    def _make_ready(self, session: Session, move: Moving) -> None:
+        self._ready.setdefault((move.target, move.is_begun_out), {})[session] = None
 
     def acknowledged(self, session: Session, delivery: Delivery, now_ns: int) -> None:
         """The neighbour at the other end of a link has acknowledged a notice."""
@@ -122,14 +127,17 @@ class SessionMoves:
 
     def _run(self, neighbour: str, now_ns: int) -> None:
         """Pass on messages of the sessions that leave over a link, in turn, as far as the window allows."""
-        ready, target = self._ready.get(neighbour), self._broker.overlay.link_moves.neighbour(neighbour)
+        target = self._broker.overlay.link_moves.neighbour(neighbour)
         if target is None or target.link is None:
             return
-        while ready and target.link.moved_open < MOVED_WINDOW:
-            session = next(iter(ready))
-            del ready[session]
-            if self._pass_on(session, target, now_ns):
-                ready[session] = None
+        for is_begun in (False, True):
+            ready = self._ready.get((neighbour, is_begun))
+            while ready and target.link.moved_open < MOVED_WINDOW:
+                session = next(iter(ready))
+                del ready[session]
+                assert session.move is not None
+                if self._pass_on(session, target, now_ns):
+                    self._make_ready(session, session.move)
 
     def _pass_on(self, session: Session, target: Session, now_ns: int) -> bool:
         """Pass on some messages of a session; returns whether there are more."""
@@ -140,6 +148,7 @@ class SessionMoves:
                 move.is_begun_out = True
                 persist.save_session(self._broker, session)
                 self._notify(target, now_ns, do="begun", hop=move.hop_out)
+                return True
             if session.inflight:
                 delivery = session.inflight.pop(next(iter(session.inflight)))
                 assert isinstance(delivery, Delivery)
@@ -223,7 +232,8 @@ class SessionMoves:
         What has been passed on is lost with it; what was not comes to rest here.
         """
         self.arrivals.link_forgotten(link.peer, now_ns)
-        self._ready.pop(link.peer, None)
+        for is_begun in (False, True):
+            self._ready.pop((link.peer, is_begun), None)
         for hop, session in list(self._outgoing.items()):
             move = session.move
             if move is None or move.target != link.peer:
@@ -250,7 +260,7 @@ class SessionMoves:
         self.arrivals.restored(session, move)
         if move.target:
             self._outgoing[move.hop_out] = session
-            self._ready.setdefault(move.target, {})[session] = None
+            self._make_ready(session, move)
         elif move.way and move.is_settled:
             self._delayed[session] = None
         if not move.source:

@@ -39,7 +39,7 @@ SIMULATED = {1: Size(1000, 4000, 50, 5200), 10: Size(125, 500, 50, 650), 100: Si
 # The mean delay after N exponential OFF periods is known to about 3.3 / sqrt(N), relatively; after fixed ones, to a fifth
 # of that or less. Real brokers would need an hour for what takes minutes so.
 REAL = {
-    1: Size(2000, 4000, 150, 300, "deterministic"),
+    1: Size(3000, 6000, 300, 300, "deterministic"),
     10: Size(1000, 2000, 70, 320, "deterministic"),
     100: Size(500, 1000, 10, 900, "deterministic"),
 }

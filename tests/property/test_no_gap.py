@@ -14,7 +14,7 @@ import pytest
 from brokerbed.topics import ADVERTISE, matches
 from tests import routing_oracle as oracle
 from tests.core_client import Client
-from tests.property.slow_network import SlowNetwork, SlowSchedule
+from tests.slow_network import SlowNetwork, SlowSchedule
 
 TOPICS = ("a/b", "a/c")
 FILTERS = ("a/b", "a/c", "a/d", "a/+", "#")

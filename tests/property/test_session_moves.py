@@ -15,7 +15,7 @@ from brokerbed.topics import ADVERTISE, matches
 from tests import routing_oracle as oracle
 from tests.core_client import FOREVER_S, Client
 from tests.core_network import Crashes, Network
-from tests.property.slow_network import SlowSchedule
+from tests.slow_network import SlowSchedule
 
 TOPICS = ("a/b", "a/c")
 FILTERS = ("a/b", "a/c", "a/+", "#")

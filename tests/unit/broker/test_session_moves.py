@@ -5,12 +5,14 @@ from collections import Counter
 import mqtt5
 import pytest
 
+from brokerbed.broker.core.session_moves import MOVED_WINDOW
 from brokerbed.log.record import WAITED, Kind
 from brokerbed.topics import ADVERTISE
 from tests import routing_oracle as oracle
 from tests.core_client import NS_PER_S, QOS
 from tests.core_network import Network
 from tests.core_roaming import LINE, SEVEN, is_at_rest, keeps, leaves, open_claim, publisher_at
+from tests.slow_network import SlowNetwork
 
 CONTROL = ("subscribe", "unsubscribe", "advertise", "unadvertise")
 
@@ -125,6 +127,43 @@ def test_long_queue_moves_in_order_and_never_fills_a_link() -> None:
     assert new.payloads() == [b"%d" % number for number in range(1002)]
     assert network.sent("moved") == {"a>b": 1001, "b>c": 1001}
     assert is_at_rest(network)
+
+
+NOTICES = 6  # until a client gets its session over two links, each behind a window of messages at the most
+
+
+def test_client_does_not_wait_behind_the_queues_of_others() -> None:
+    """What is in flight in a session comes before them; it has as many messages as each of them."""
+    sessions, messages = 60, 40
+    slow = SlowNetwork(LINE, "identity")
+    network = slow.network
+    names = [f"long {number}" for number in range(sessions)]
+    old = {}
+    for name in [*names, "s"]:
+        old[name] = open_claim(network, "a", name)
+        slow.deliver_all()
+        assert isinstance(old[name].read(), mqtt5.ConnAckPacket)
+        old[name].subscribe("t", qos=1)
+    for name in names:
+        old[name].drop()
+    publisher = publisher_at(network, "a")
+    for number in range(messages):
+        publisher.publish("t", b"%d" % number, qos=1)
+    old["s"].drop()
+    others = [open_claim(network, "c", name) for name in names]
+    for _ in range(3 * sessions):  # all of them have begun
+        slow.deliver_one_each()
+    new = open_claim(network, "c")
+    before = network.sent("moved")["a>b"]
+    while (answer := new.read()) is None:
+        slow.deliver_one_each()
+    assert isinstance(answer, mqtt5.ConnAckPacket)
+    assert answer.session_present
+    assert network.sent("moved")["a>b"] - before <= NOTICES * MOVED_WINDOW
+    slow.deliver_all()
+    assert network.sent("moved")["a>b"] == (sessions + 1) * messages
+    for client in (new, *others):
+        assert client.payloads() == [b"%d" % number for number in range(messages)]
 
 
 def test_subscriptions_keep_their_options() -> None:

@@ -31,6 +31,10 @@ class SlowNetwork:
         self.network.settle()
         return True
 
+    def deliver_one_each(self) -> None:
+        for end in self.ends:
+            self.deliver(end)
+
     def deliver_all(self) -> None:
         while any(self.deliver(end) for end in self.ends):
             pass
