@@ -87,9 +87,11 @@ lifetimes-campaign: setup ## run 200 fault schedules with messages that expire o
 	$(BIN)/python -m tests.virtual.campaign --lifetimes --schedules 200
 	$(BIN)/python -m tests.local.lifetimes
 
-roaming-campaign: setup ## have sessions follow their clients while faults strike: 1000 schedules on simulated networks, then 100 kills of real brokers
+roaming-campaign: setup ## have sessions follow their clients while faults strike: 1000 schedules on simulated networks, then 100 kills of real brokers; then compare peers that roam with theory (hours)
 	$(BIN)/python -m tests.virtual.campaign --roaming --schedules 1000
 	$(BIN)/python -m tests.local.roaming
+	$(BIN)/python -m tests.analysis.roaming
+	$(BIN)/python -m tests.analysis.roaming --on local
 
 coverage-campaign: setup ## show how often 95% intervals contain the true value, for drawn series and 400 runs (ten minutes)
 	$(BIN)/python -m tests.unit.analysis.drawn

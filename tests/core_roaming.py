@@ -1,5 +1,7 @@
 """Clients that keep their sessions, on a tree of broker cores joined in memory."""
 
+from typing import Any
+
 import mqtt5
 
 from tests.core_client import FOREVER_S, Client
@@ -13,6 +15,20 @@ def keeps(network: Network, node: str, client_id: str = "s", **options: object) 
     """A client that keeps its session connects."""
     client = network.client(node, client_id)
     return client, client.connect(clean=False, expiry_s=FOREVER_S, **options)
+
+
+def leaves(network: Network, node: str, *filters: str, qos: int = 1, **options: Any) -> None:
+    """A client that keeps its session subscribes and goes away."""
+    client, _ = keeps(network, node)
+    if filters:
+        client.subscribe(*filters, qos=qos, **options)
+    client.drop()
+
+
+def publisher_at(network: Network, node: str, **options: Any) -> Client:
+    client = network.client(node, "p")
+    client.connect(**options)
+    return client
 
 
 def is_at_rest(network: Network) -> bool:

@@ -41,7 +41,9 @@ class SessionMoves:
         self._broker = broker
         self.hops = 0  # how many sessions have left, or begun to
         self._outgoing: dict[str, Session] = {}  # hop -> the session that leaves
-        self._ready: dict[str, dict[Session, None]] = {}  # neighbour -> leaving sessions with something to pass on
+        # Leaving sessions with something to pass on, by neighbour and whether they have begun with their queues. Those
+        # that have not go first: their clients wait for that, and must not wait behind the queues of others.
+        self._ready: dict[tuple[str, bool], dict[Session, None]] = {}
         self._paused: dict[str, None] = {}  # neighbours to which messages are passed on again in a moment
         self._delayed: dict[Session, None] = {}  # sessions that cannot go on at the moment
         self.arrivals = SessionArrivals(broker)
@@ -110,8 +112,11 @@ class SessionMoves:
     def has_more(self, session: Session, now_ns: int) -> None:
         """There is something new to pass on for a session that is leaving."""
         assert session.move is not None
-        self._ready.setdefault(session.move.target, {})[session] = None
+        self._make_ready(session, session.move)
         self._run(session.move.target, now_ns)
+
+    def _make_ready(self, session: Session, move: Moving) -> None:
+        self._ready.setdefault((move.target, move.is_begun_out), {})[session] = None
 
     def acknowledged(self, session: Session, delivery: Delivery, now_ns: int) -> None:
         """The neighbour at the other end of a link has acknowledged a notice."""
@@ -125,18 +130,21 @@ class SessionMoves:
 
     def _run(self, neighbour: str, now_ns: int) -> None:
         """Pass on some messages of the sessions that leave over a link, in turn, as far as the window allows."""
-        ready, target = self._ready.get(neighbour), self._broker.overlay.link_moves.neighbour(neighbour)
-        if not ready or neighbour in self._paused or target is None or target.link is None:
+        target = self._broker.overlay.link_moves.neighbour(neighbour)
+        if neighbour in self._paused or target is None or target.link is None:
             return
         left = PASSED_AT_A_TIME
-        while ready and left > 0 and (room := MOVED_WINDOW - target.link.moved_open) > 0:
-            session = next(iter(ready))
-            del ready[session]
-            passed = self._pass_on(session, target, min(left, room), now_ns)
-            left -= max(1, passed)
-            if passed and (session.inflight or session.queue):
-                ready[session] = None
-        if ready and target.link.moved_open < MOVED_WINDOW:
+        for is_begun in (False, True):
+            ready = self._ready.get((neighbour, is_begun))
+            while ready and left > 0 and (room := MOVED_WINDOW - target.link.moved_open) > 0:
+                session = next(iter(ready))
+                del ready[session]
+                passed = self._pass_on(session, target, min(left, room), now_ns)
+                left -= max(1, passed)
+                if passed and (session.inflight or session.queue):
+                    assert session.move is not None
+                    self._make_ready(session, session.move)
+        if left <= 0 and target.link.moved_open < MOVED_WINDOW:
             self._paused[neighbour] = None
             self._broker.timers.in_background(now_ns, _goes_on, neighbour)
 
@@ -269,7 +277,8 @@ class SessionMoves:
         What has been passed on is lost with it; what was not comes to rest here.
         """
         self.arrivals.link_forgotten(link.peer, now_ns)
-        self._ready.pop(link.peer, None)
+        for is_begun in (False, True):
+            self._ready.pop((link.peer, is_begun), None)
         for hop, session in list(self._outgoing.items()):
             move = session.move
             if move is None or move.target != link.peer:
@@ -296,7 +305,7 @@ class SessionMoves:
         self.arrivals.restored(session, move)
         if move.target:
             self._outgoing[move.hop_out] = session
-            self._ready.setdefault(move.target, {})[session] = None
+            self._make_ready(session, move)
         elif move.way and move.is_settled:
             self._delayed[session] = None
         if not move.source:

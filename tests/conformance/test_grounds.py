@@ -15,10 +15,13 @@ name: conform
 clock: {{warmup: 1s, measure: {measure}, speedup: {speedup}}}
 topology: {{tree: explicit, parents: {{top: null, left: top, right: top, low: right}}}}
 """
+BROKERS = ("top", "left", "right", "low")
 PAIR = """
 publishers: [{id: p, broker: left, topic: t/x, rate: 10/s}]
 subscribers: [{id: s, broker: low, topic: 't/#'}]
 """
+WRITER = ", {id: w, brokers: [left, low], topic: u, rate: 10/s, qos: 2, on: {mean: 2s}, off: {mean: 1s}}"
+READER = ", {id: r, brokers: [low, top, left], topic: u, qos: 2, on: {mean: 2s}, off: {mean: 1s}}"
 
 
 def tree(measure: str = "10s", speedup: int = 5) -> str:
@@ -27,6 +30,21 @@ def tree(measure: str = "10s", speedup: int = 5) -> str:
 
 def published(done: Done, publisher: str = "p") -> list[tuple[str, int]]:
     return done.messages("published", publisher)
+
+
+def sessions_followed(done: Done, moves_min: int) -> None:
+    """What w published arrived at r in order and once, and each came to other brokers with the session it had."""
+    assert len(published(done, "w")) > 50
+    assert done.messages("processed", "r") == published(done, "w")
+    for peer, places in (("w", ("left", "low")), ("r", ("low", "top", "left"))):
+        here = [len(done.events(broker, "session_here", peer)) for broker in places]
+        assert min(here) > 0
+        assert sum(here) >= moves_min
+        came, left = (
+            sum(len(done.events(broker, event, peer)) for broker in BROKERS)
+            for event in ("session_came", "session_left")
+        )
+        assert came == left >= sum(here)
 
 
 def test_messages_cross_the_tree_in_order(play: Play) -> None:
@@ -60,7 +78,7 @@ def test_one_workload_on_all_grounds(tmp_path: Path, subscriptions: str) -> None
     text += "publications: {rate: 30/s}\n"
     runs = [play_on(ground, tmp_path / ground, text, seed=5) for ground in ("virtual", "local")]
     assert published(runs[0]) == published(runs[1])
-    for broker in ("top", "left", "right", "low"):
+    for broker in BROKERS:
         made = [
             Counter(it["topic"] for it in done.events(broker, "received") if it["client"] == f"{broker}/pub")
             for done in runs
@@ -73,13 +91,14 @@ def test_one_workload_on_all_grounds(tmp_path: Path, subscriptions: str) -> None
         assert subscribed[0] == subscribed[1], broker
 
 
-def test_peers_come_and_go(play: Play) -> None:
+def test_peers_come_and_go_and_some_of_them_roam(play: Play) -> None:
     """Both have a queue of their own; what is made while one of them is off arrives later, and nothing is lost."""
-    text = tree("30s", 10) + PAIR.replace("rate: 10/s}", "rate: 10/s, on: {mean: 2s}, off: {mean: 1s}}").replace(
-        "'t/#'}", "'t/#', on: {mean: 2s}, off: {mean: 1s}}"
-    )
+    text = tree("30s", 10) + PAIR.replace(
+        "rate: 10/s}", "rate: 10/s, on: {mean: 2s}, off: {mean: 1s}}" + WRITER
+    ).replace("'t/#'}", "'t/#', on: {mean: 2s}, off: {mean: 1s}}" + READER)
     done = play(text)
     everything_arrived(done)
+    sessions_followed(done, moves_min=6)
     assert len(done.events("low", "disconnected", "s")) >= 4
     assert len(done.events("left", "connected", "p")) >= 4
     assert done.events("low", "queued", "s")
@@ -116,9 +135,11 @@ def test_what_waits_in_a_publisher_that_is_off_is_sent_when_the_broker_has_accep
         assert done.messages("processed", "s") == made
 
 
-def test_crashed_broker_lives_again_on_its_data(play: Play) -> None:
-    done = play(tree("60s") + PAIR + "faults: [{at: 6s, crash: right, for: 5s}]\n")
+def test_crashed_broker_lives_again_on_its_data_and_sessions_pass_through_it(play: Play) -> None:
+    roaming = PAIR.replace("10/s}", "10/s}" + WRITER).replace("'t/#'}", "'t/#'}" + READER)
+    done = play(tree("60s") + roaming + "faults: [{at: 6s, crash: right, for: 5s}]\n")
     everything_arrived(done)
+    sessions_followed(done, moves_min=12)
     struck, seen, healed, over = done.fault_times_s("crash right")
     assert struck <= seen <= healed <= over
     assert healed - struck >= 4.9

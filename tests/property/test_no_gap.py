@@ -11,63 +11,28 @@ from random import Random
 
 import pytest
 
-from brokerbed.broker.core.connection import Connection
-from brokerbed.broker.mqtt import frames
 from brokerbed.topics import ADVERTISE, matches
 from tests import routing_oracle as oracle
-from tests.core_client import FOREVER_S, Client
-from tests.core_network import Network, Pipe
+from tests.core_client import Client
+from tests.slow_network import SlowNetwork, SlowSchedule
 
 TOPICS = ("a/b", "a/c")
 FILTERS = ("a/b", "a/c", "a/d", "a/+", "#")
 TREES: list[dict[str, str | None]] = [  # few brokers and filters, so that changes often concern the same ones
     {"n0": None, "n1": "n0"}, {"n0": None, "n1": "n0", "n2": "n1"}, {"n0": None, "n1": "n0", "n2": "n0"},
 ]  # fmt: skip
-PACKET_BYTES_MAX = 2**20
 SCHEDULES, STEPS = 120, 60
 
 
-class SlowNetwork:
-    """A network whose links deliver only when they are told to, one packet at a time."""
+class Story(SlowSchedule):
+    """At every broker there is also a subscriber that stays, and a client whose subscriptions come and go."""
 
-    def __init__(self, parents: dict[str, str | None], routing: str) -> None:
-        self.network = Network(parents, routing=routing, keep_alive_max_s=0)
-        for child in self.network.links:
-            self.network.hold(child)
-        self.ends = [end for ends in self.network.links.values() for end in ends]
-
-    def deliver(self, end: Connection) -> bool:
-        """Let one packet arrive that was sent at this end of a link; False if there is none."""
-        pipe = end.driver
-        assert isinstance(pipe, Pipe)
-        bounds = frames.bounds(pipe.waiting, 0, PACKET_BYTES_MAX) if pipe.waiting else None
-        if bounds is None:
-            return False
-        packet, pipe.waiting = pipe.waiting[: bounds[1]], pipe.waiting[bounds[1] :]
-        pipe.node.broker.received(pipe.to, packet, self.network.now_ns)
-        self.network.settle()
-        return True
-
-    def deliver_all(self) -> None:
-        while any(self.deliver(end) for end in self.ends):
-            pass
-
-    def client(self, node: str, name: str) -> Client:
-        made = self.network.client(node, name)
-        made.connect(expiry_s=FOREVER_S)
-        return made
-
-
-class Story:
-    """At every broker: a subscriber that stays, a client whose subscriptions come and go, and a publisher."""
+    actions = ("toggle", "advertise", "publish", "publish", *["deliver"] * 6, "all")
 
     def __init__(self, random: Random, parents: dict[str, str | None], routing: str) -> None:
-        self.random = random
-        self.slow = SlowNetwork(parents, routing)
-        self.nodes = list(parents)
+        super().__init__(random, parents, routing)
         self.stays = {node: self.slow.client(node, f"stays {node}") for node in parents}
         self.others = {node: self.slow.client(node, f"other {node}") for node in parents}
-        self.writers = {node: self.slow.client(node, f"writer {node}") for node in parents}
         self.filters = {node: random.choice(FILTERS[:2]) for node in parents}
         for node, client in self.stays.items():
             client.subscribe(self.filters[node], qos=1)
@@ -75,20 +40,14 @@ class Story:
         self.toggled = Counter[tuple[str, str]]()
         self.published: list[tuple[str, bytes]] = []
 
-    def step(self) -> None:
-        action = self.random.choice(("toggle", "advertise", "publish", "publish", *["deliver"] * 6, "all"))
-        node = self.random.choice(self.nodes)
+    def act(self, action: str, node: str) -> None:
         if action == "publish":
             self.published.append((self.random.choice(TOPICS), b"%d" % len(self.published)))
             self.writers[node].publish(*self.published[-1], qos=1)
         elif action == "toggle":
             self.toggle(self.others[node], self.random.choice(FILTERS))
-        elif action == "advertise":
-            self.toggle(self.writers[node], ADVERTISE + self.random.choice(FILTERS))
-        elif action == "deliver":
-            self.slow.deliver(self.random.choice(self.slow.ends))
         else:
-            self.slow.deliver_all()
+            self.toggle(self.writers[node], ADVERTISE + self.random.choice(FILTERS))
 
     def toggle(self, client: Client, topic_filter: str) -> None:
         if self.toggled[client.client_id, topic_filter] % 2:
@@ -111,8 +70,7 @@ def test_subscribers_that_stay_get_everything_once(routing: str) -> None:
     for seed in range(SCHEDULES):
         random = Random(f"{routing}/{seed}")
         story = Story(random, random.choice(TREES), routing)
-        for _ in range(STEPS):
-            story.step()
+        story.play(STEPS)
         story.check()
 
 

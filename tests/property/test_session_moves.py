@@ -15,7 +15,7 @@ from brokerbed.topics import ADVERTISE, matches
 from tests import routing_oracle as oracle
 from tests.core_client import FOREVER_S, Client
 from tests.core_network import Crashes, Network
-from tests.property.test_no_gap import SlowNetwork
+from tests.slow_network import SlowSchedule
 
 TOPICS = ("a/b", "a/c")
 FILTERS = ("a/b", "a/c", "a/+", "#")
@@ -93,12 +93,13 @@ def streams(got: list[tuple[int, bytes]]) -> dict[str, list[int]]:
     return dict(found)
 
 
-class Journeys:
+class Journeys(SlowSchedule):
+    """Two clients go from broker to broker."""
+
+    actions = ("go", "publish", "publish", "publish", *["deliver"] * 8, "all")
+
     def __init__(self, random: Random, parents: dict[str, str | None], routing: str) -> None:
-        self.random = random
-        self.slow = SlowNetwork(parents, routing)
-        self.nodes = list(parents)
-        self.writers = {node: self.slow.client(node, f"writer {node}") for node in parents}
+        super().__init__(random, parents, routing)
         for node in parents:
             if random.random() < 0.7:
                 self.writers[node].send_subscribe(ADVERTISE + random.choice(FILTERS))
@@ -113,20 +114,16 @@ class Journeys:
         self.slow.deliver_all()
         self.published: dict[str, int] = defaultdict(int)
 
-    def step(self) -> None:
-        action = self.random.choice(("go", "publish", "publish", "publish", *["deliver"] * 8, "all"))
-        node = self.random.choice(self.nodes)
+    def act(self, action: str, node: str) -> None:
         if action == "publish":
             topic, qos = self.random.choice(TOPICS), self.random.randrange(3)
             stream = f"{node} {topic} {qos}"
             self.published[stream] += 1
             self.writers[node].publish(topic, f"{stream} {self.published[stream]}".encode(), qos=qos)
-        elif action == "go":
-            self.random.choice(list(self.travellers.values())).go(node)
-        elif action == "deliver":
-            self.slow.deliver(self.random.choice(self.slow.ends))
         else:
-            self.slow.deliver_all()
+            self.random.choice(list(self.travellers.values())).go(node)
+
+    def look(self) -> None:
         for traveller in self.travellers.values():
             traveller.read()
 
@@ -154,8 +151,7 @@ def test_everything_comes_once_and_in_order_at_every_qos(routing: str) -> None:
     for seed in range(SCHEDULES):
         random = Random(f"journeys/{routing}/{seed}")
         journeys = Journeys(random, random.choice(TREES), routing)
-        for _ in range(STEPS):
-            journeys.step()
+        journeys.play(STEPS)
         journeys.check()
 
 

@@ -6,7 +6,7 @@ import pytest
 from brokerbed.broker.core.access import parse_access
 from tests.core_client import FOREVER_S, QOS
 from tests.core_network import Network
-from tests.core_roaming import LINE, SEVEN, is_at_rest, keeps, open_claim
+from tests.core_roaming import LINE, SEVEN, is_at_rest, keeps, leaves, open_claim, publisher_at
 
 
 def test_claim_of_an_unknown_client_is_answered_by_nobody() -> None:
@@ -21,8 +21,7 @@ def test_claim_of_an_unknown_client_is_answered_by_nobody() -> None:
 
 def test_clean_start_asks_nobody() -> None:
     network = Network(LINE)
-    old, _ = keeps(network, "a")
-    old.drop()
+    leaves(network, "a")
     before = network.sent("resync")
     new = network.client("c", "s")
     assert not new.connect(clean=True, expiry_s=FOREVER_S).session_present
@@ -34,8 +33,7 @@ def test_clean_start_asks_nobody() -> None:
 @pytest.mark.parametrize("node", ["a", "c"])
 def test_roaming_can_be_turned_off_at_either_broker(node: str) -> None:
     network = Network(LINE, configs={node: {"roaming": False}})
-    old, _ = keeps(network, "a")
-    old.drop()
+    leaves(network, "a")
     _, answer = keeps(network, "c")
     assert not answer.session_present
     assert "s" in network.nodes["a"].broker.sessions
@@ -43,8 +41,7 @@ def test_roaming_can_be_turned_off_at_either_broker(node: str) -> None:
 
 def test_session_passes_through_a_broker_that_does_not_roam_itself() -> None:
     network = Network(LINE, configs={"b": {"roaming": False}})
-    old, _ = keeps(network, "a")
-    old.drop()
+    leaves(network, "a")
     assert keeps(network, "c")[1].session_present
 
 
@@ -67,11 +64,8 @@ def test_another_user_cannot_take_a_session_away() -> None:
 def test_client_waits_for_a_broker_that_is_cut_off_up_to_a_limit(timeout_s: float, waits_s: float) -> None:
     """Then it gets a new session; what the old broker has comes when the link is back, and is forgotten there."""
     network = Network(LINE, is_durable=True, move_timeout_s=timeout_s)
-    old, _ = keeps(network, "a")
-    old.subscribe("t", "u", qos=1)
-    old.drop()
-    publisher = network.client("a", "p")
-    publisher.connect()
+    leaves(network, "a", "t", "u")
+    publisher = publisher_at(network, "a")
     publisher.publish("t", b"1", qos=1)
     network.cut("b")
     new = open_claim(network, "c")
@@ -94,9 +88,7 @@ def test_client_waits_for_a_broker_that_is_cut_off_up_to_a_limit(timeout_s: floa
 
 def test_client_that_waits_gets_its_session_when_the_link_is_back_in_time() -> None:
     network = Network(LINE, is_durable=True)
-    old, _ = keeps(network, "a")
-    old.subscribe("t", qos=1)
-    old.drop()
+    leaves(network, "a", "t")
     network.cut("b")
     new = open_claim(network, "c")
     new.send(mqtt5.SubscribePacket(1, [mqtt5.TopicFilter("u", max_qos=QOS[1])]))  # without waiting for CONNACK
@@ -112,8 +104,7 @@ def test_client_that_waits_gets_its_session_when_the_link_is_back_in_time() -> N
 
 def test_client_that_goes_away_while_it_waits_is_no_problem() -> None:
     network = Network(LINE, is_durable=True)
-    old, _ = keeps(network, "a")
-    old.drop()
+    leaves(network, "a")
     network.cut("b")
     open_claim(network, "c").drop()
     network.join("b")
@@ -125,8 +116,7 @@ def test_client_that_goes_away_while_it_waits_is_no_problem() -> None:
 
 def test_later_claim_wins_and_the_client_that_waits_for_the_earlier_one_is_disconnected() -> None:
     network = Network(SEVEN, is_durable=True)
-    old, _ = keeps(network, "r")
-    old.drop()
+    leaves(network, "r")
     network.cut("x")
     early = open_claim(network, "x1")
     network.wait(1.5)
@@ -143,8 +133,7 @@ def test_broker_in_between_that_forgets_everything_does_not_keep_the_session() -
     network = Network(LINE)
     old, _ = keeps(network, "a")
     old.subscribe("t", qos=1)
-    publisher = network.client("a", "p")
-    publisher.connect()
+    publisher = publisher_at(network, "a")
     old.drop()
     publisher.publish("t", b"1", qos=1)
     network.links["b"][1].driver.is_held = True  # what a sends does not arrive
@@ -165,11 +154,8 @@ def test_broker_in_between_that_forgets_everything_does_not_keep_the_session() -
 
 def test_session_that_comes_where_its_client_made_a_clean_start_is_dropped() -> None:
     network = Network(LINE, is_durable=True)
-    old, _ = keeps(network, "a")
-    old.subscribe("t", qos=1)
-    old.drop()
-    publisher = network.client("a", "p")
-    publisher.connect()
+    leaves(network, "a", "t")
+    publisher = publisher_at(network, "a")
     publisher.publish("t", b"1", qos=1)
     network.cut("b")
     open_claim(network, "c").drop()
@@ -184,9 +170,7 @@ def test_session_that_comes_where_its_client_made_a_clean_start_is_dropped() -> 
 def test_what_a_new_session_has_got_does_not_come_once_more_from_the_old_one() -> None:
     """While the link is down, messages for the old session wait for it; the new session gets them as well."""
     network = Network(LINE, is_durable=True, move_timeout_s=1)
-    old, _ = keeps(network, "a")
-    old.subscribe("t", qos=2)
-    old.drop()
+    leaves(network, "a", "t", qos=2)
     publishers = {node: network.client(node, f"p{node}") for node in LINE}
     for publisher in publishers.values():
         publisher.connect(keep_alive=0)
@@ -214,8 +198,7 @@ def test_live_connection_is_taken_over_and_nothing_is_lost_at_qos0() -> None:
     network = Network(LINE)
     old, _ = keeps(network, "a")
     old.subscribe("t", qos=0)
-    publisher = network.client("b", "p")
-    publisher.connect()
+    publisher = publisher_at(network, "b")
     publisher.publish("t", b"1")
     new, answer = keeps(network, "c")
     publisher.publish("t", b"2")

@@ -6,12 +6,14 @@ import mqtt5
 import pytest
 
 from brokerbed.broker.core.moving import moved_in
+from brokerbed.broker.core.session_moves import MOVED_WINDOW
 from brokerbed.log.record import WAITED, Kind
 from brokerbed.topics import ADVERTISE
 from tests import routing_oracle as oracle
 from tests.core_client import NS_PER_S, QOS
 from tests.core_network import Network
-from tests.core_roaming import LINE, SEVEN, is_at_rest, keeps, open_claim
+from tests.core_roaming import LINE, SEVEN, is_at_rest, keeps, leaves, open_claim, publisher_at
+from tests.slow_network import SlowNetwork
 
 CONTROL = ("subscribe", "unsubscribe", "advertise", "unadvertise")
 
@@ -83,8 +85,7 @@ def test_what_is_in_flight_keeps_its_packet_ids_and_its_state() -> None:
     network = Network(LINE, is_durable=True)
     old, _ = keeps(network, "a")
     old.subscribe("t", qos=2)
-    publisher = network.client("b", "p")
-    publisher.connect()
+    publisher = publisher_at(network, "b")
     for payload, qos in ((b"1", 1), (b"2", 2), (b"3", 2), (b"4", 1)):
         publisher.publish("t", payload, qos=qos)
     sent = [packet for packet in old.read_all() if isinstance(packet, mqtt5.PublishPacket)]
@@ -111,11 +112,8 @@ def test_what_is_in_flight_keeps_its_packet_ids_and_its_state() -> None:
 
 def test_long_queue_moves_in_order_and_never_fills_a_link() -> None:
     network = Network(LINE, is_durable=True, inflight_max=10)
-    old, _ = keeps(network, "a")
-    old.subscribe("t", qos=1)
-    old.drop()
-    publisher = network.client("a", "p")
-    publisher.connect()
+    leaves(network, "a", "t")
+    publisher = publisher_at(network, "a")
     for number in range(1000):
         publisher.publish("t", b"%d" % number, qos=1)
     network.links["b"][1].driver.is_held = True  # what a sends does not arrive
@@ -152,14 +150,45 @@ def test_small_messages_travel_together_and_large_ones_alone() -> None:
     assert network.sent("moved") == {"a>b": 28, "b>c": 28}
 
 
+def test_client_does_not_wait_behind_the_queues_of_others() -> None:
+    """What is in flight in a session comes before them; it has as many messages as each of them."""
+    sessions, messages = 60, 100
+    slow = SlowNetwork(LINE, "identity")
+    network = slow.network
+    names = [f"long {number}" for number in range(sessions)]
+    old = {}
+    for name in [*names, "s"]:
+        old[name] = open_claim(network, "a", name)
+        slow.deliver_all()
+        assert isinstance(old[name].read(), mqtt5.ConnAckPacket)
+        old[name].subscribe("t", qos=1)
+    for name in names:
+        old[name].drop()
+    publisher = publisher_at(network, "a")
+    for number in range(messages):
+        publisher.publish("t", b"%d" % number, qos=1)
+    old["s"].drop()
+    others = [open_claim(network, "c", name) for name in names]
+    for _ in range(3 * sessions):  # all of them have begun
+        slow.deliver_one_each()
+    new = open_claim(network, "c")
+    before = network.sent("moved")["a>b"]
+    while (answer := new.read()) is None:
+        slow.deliver_one_each()
+    assert isinstance(answer, mqtt5.ConnAckPacket)
+    assert answer.session_present
+    assert network.sent("moved")["a>b"] - before <= 10 * MOVED_WINDOW  # far fewer than the others have waiting
+    slow.deliver_all()
+    assert network.sent("moved")["a>b"] == (sessions + 1) * messages
+    for client in (new, *others):
+        assert client.payloads() == [b"%d" % number for number in range(messages)]
+
+
 def test_subscriptions_keep_their_options() -> None:
     network = Network(LINE, is_durable=True)
-    old, _ = keeps(network, "a")
-    old.subscribe("t/+", qos=1, identifier=7, no_local=True, retain_as_published=True)
-    old.drop()
+    leaves(network, "a", "t/+", identifier=7, no_local=True, retain_as_published=True)
     new, _ = keeps(network, "c")
-    publisher = network.client("b", "p")
-    publisher.connect()
+    publisher = publisher_at(network, "b")
     publisher.publish("t/1", b"1", qos=2, retain=True)
     got = new.read()
     assert isinstance(got, mqtt5.PublishPacket)
@@ -171,8 +200,7 @@ def test_subscriptions_keep_their_options() -> None:
 @pytest.mark.parametrize("routing", oracle.ALL)
 def test_retained_messages_do_not_come_again(routing: str) -> None:
     network = Network(SEVEN, is_durable=True, routing=routing)
-    publisher = network.client("y1", "p")
-    publisher.connect()
+    publisher = publisher_at(network, "y1")
     publisher.publish("t/1", b"kept", qos=1, retain=True)
     old, _ = keeps(network, "x1")
     old.subscribe("t/+", qos=1)
@@ -192,11 +220,8 @@ def test_shared_subscription_moves_without_a_loss_to_its_group() -> None:
     stays = network.client("c", "stays")
     stays.connect()
     stays.subscribe("$share/g/t", qos=1)
-    old, _ = keeps(network, "a")
-    old.subscribe("$share/g/t", qos=1)
-    old.drop()
-    publisher = network.client("b", "p")
-    publisher.connect()
+    leaves(network, "a", "$share/g/t")
+    publisher = publisher_at(network, "b")
     publisher.publish("t", b"1", qos=1)
     new, _ = keeps(network, "c")
     assert (new.payloads(), stays.payloads()) == ([b"1"], [b"1"])  # each broker serves its group
@@ -225,8 +250,7 @@ def test_remaining_lifetimes_go_along() -> None:
     old.connect(clean=False, expiry_s=100, keep_alive=0)
     old.subscribe("t", qos=1)
     old.drop()
-    publisher = network.client("a", "p")
-    publisher.connect(keep_alive=0)
+    publisher = publisher_at(network, "a", keep_alive=0)
     publisher.publish("t", b"dies", qos=1, message_expiry_interval=30)
     publisher.publish("t", b"lives", qos=1, message_expiry_interval=90)
     network.wait(40)
@@ -243,11 +267,8 @@ def test_remaining_lifetimes_go_along() -> None:
 
 def test_log_tells_the_whole_move() -> None:
     network = Network(LINE, is_durable=True)
-    old, _ = keeps(network, "a")
-    old.subscribe("t", qos=1)
-    old.drop()
-    publisher = network.client("a", "p")
-    publisher.connect()
+    leaves(network, "a", "t")
+    publisher = publisher_at(network, "a")
     publisher.publish("t", b"1", qos=1)
     keeps(network, "c")
     kinds = (
