@@ -1,0 +1,177 @@
+"""Whether runs confirm a crossing: which scenarios to run on both sides of it, and what their measurements say.
+
+On each side both algorithms run with the same seeds. Clients draw from streams that are named after the seed, the
+broker and the kind of draw, and not after the routing, so both algorithms meet the same arrivals, lifetimes and
+publications. What differs between two such runs is the algorithm, so few pairs show the sign of the difference.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan, sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+from brokerbed.analysis.advise import Advice, Along, Candidate, Crossing, Curves
+from brokerbed.analysis.axis import ROUTING, Axis
+from brokerbed.analysis.totals import DELAY, mean_delay
+from brokerbed.analysis.verdicts import Compared
+from brokerbed.metrics import END_TO_END_DELAY, TOTAL
+from brokerbed.scenario.document import read_document
+
+SEEDS = 5  # pairs of runs on each side
+CONFIDENCE = 0.95
+APART = 0.1  # how far the two algorithms should be apart, relatively, where they run beside a crossing
+STEPS = 40  # of the search for a value on one side of a crossing
+HOLDS, REVERSED, UNCLEAR = "holds", "reversed", "cannot tell"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Two algorithms at one value of the key (None: the scenario as it is); the first one should be cheaper."""
+
+    crossing: float | None
+    at: float | None
+    routings: tuple[str, str]
+    seeds: tuple[int, ...]
+
+    def points(self, advice: Advice) -> Iterator[dict[str, Any]]:
+        """As the points of a sweep, pair by pair."""
+        axis = None if advice.along is None else advice.along.axis
+        for seed in self.seeds:
+            for routing in self.routings:
+                yield {"seed": seed, **_point(_candidate(advice, routing), axis, self.at)}
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """What the runs of one side show."""
+
+    side: Side
+    difference: float | None  # of the second algorithm from the first one, on average over the pairs
+    half_width: float | None  # of its 95% interval
+
+    @property
+    def verdict(self) -> str:
+        if self.difference is None or self.half_width is None or abs(self.difference) <= self.half_width:
+            return UNCLEAR
+        return HOLDS if self.difference > 0 else REVERSED
+
+    def as_json(self) -> dict[str, Any]:
+        is_known = self.difference is not None and self.half_width is not None
+        return {
+            "crossing": self.side.crossing, "at": self.side.at, "cheaper": self.side.routings[0],
+            "than": self.side.routings[1], "pairs": len(self.side.seeds), "difference": self.difference,
+            "ci_low": self.difference - self.half_width if is_known else None,  # type: ignore[operator]
+            "ci_high": self.difference + self.half_width if is_known else None,  # type: ignore[operator]
+            "verdict": self.verdict,
+        }  # fmt: skip
+
+
+def sides(advice: Advice) -> list[Side]:
+    """Both sides of every crossing; without a range, or where nothing changes in it, the scenario as it is."""
+    first = advice.candidates[0].scenario.seed
+    seeds = tuple(range(first, first + SEEDS))
+    if advice.along is not None and advice.along.crossings:
+        return [
+            Side(crossing.at, at, routings, seeds)
+            for crossing, (left, right) in _beside(advice, advice.along)
+            for at, routings in (
+                (left, (crossing.before, crossing.after)),
+                (right, (crossing.after, crossing.before)),
+            )
+        ]
+    known = [it.routing for it in advice.candidates if it.total is not None]
+    return [Side(None, None, (known[0], known[1]), seeds)] if len(known) > 1 else []
+
+
+def judged(all_sides: Sequence[Side], advice: Advice, points: Sequence[Sequence[Compared]]) -> list[Confirmed]:
+    """From the rows of the points in their order: two for each seed of each side."""
+    values = iter([_measured(advice, rows) for rows in points])
+    found = []
+    for side in all_sides:
+        pairs = [(next(values), next(values)) for _ in side.seeds]
+        differences = [second - first for first, second in pairs if first is not None and second is not None]
+        found.append(Confirmed(side, *_interval(differences, len(pairs))))
+    return found
+
+
+def holds(confirmed: Sequence[Confirmed]) -> bool | None:
+    """Whether the order holds everywhere; None if that cannot be told."""
+    verdicts = {each.verdict for each in confirmed}
+    return False if REVERSED in verdicts else None if UNCLEAR in verdicts or not verdicts else True
+
+
+def _interval(differences: Sequence[float], expected: int) -> tuple[float | None, float | None]:
+    """The mean and the half-width of its interval; nothing unless all pairs were measured."""
+    from scipy.special import stdtrit
+
+    if len(differences) < expected:
+        return None, None
+    quantile = float(stdtrit(len(differences) - 1, (1 + CONFIDENCE) / 2))
+    return fmean(differences), quantile * stdev(differences) / sqrt(len(differences))
+
+
+def _measured(advice: Advice, rows: Sequence[Compared]) -> float | None:
+    if advice.by != DELAY:
+        return next((it.measured for it in rows if it.metric == advice.by and tuple(it.labels) == TOTAL), None)
+    delays = {tuple(it.labels.values()): it.measured for it in rows if it.metric == END_TO_END_DELAY.name}
+    return mean_delay(advice.candidates[0].scenario, delays) if delays else None
+
+
+def _candidate(advice: Advice, routing: str) -> Candidate:
+    return next(it for it in advice.candidates if it.routing == routing)
+
+
+def _point(candidate: Candidate, axis: Axis | None, at: float | None) -> dict[str, Any]:
+    """What a sweep sets to make the scenario this one."""
+    parameters: Mapping[str, int] = candidate.scenario.routing_parameters
+    own: dict[str, Any] = {}
+    if axis is not None and at is not None:
+        parameters = axis.parameters(parameters, at)
+        own = {} if axis.parameter is not None else {axis.key: axis.written(at)}
+    routing = {"algorithm": candidate.routing, **parameters} if parameters else candidate.routing
+    return {ROUTING: routing, **own}
+
+
+def _beside(advice: Advice, along: Along) -> Iterator[tuple[Crossing, tuple[float, float]]]:
+    """The crossings between two algorithms, with a value on either side of each.
+
+    There the algorithms are APART, unless that is nearer to the next crossing or to the end of the range.
+    """
+    curves, axis = Curves(advice.file, along.axis, advice.by, advice.candidates), along.axis
+    numbers = {candidate.routing: number for number, candidate in enumerate(curves.candidates)}
+    limits = [axis.low, *(crossing.at for crossing in along.crossings), axis.high]
+    for place, crossing in enumerate(along.crossings, 1):
+        if crossing.before is None or crossing.after is None:
+            continue
+        pair = numbers[crossing.before], numbers[crossing.after]
+        if axis.is_whole:
+            yield crossing, (crossing.at - 1, crossing.at)
+            continue
+        ends = (limits[place - 1] if place > 1 else None), (limits[place + 1] if place + 2 < len(limits) else None)
+        yield crossing, tuple(  # type: ignore[misc]
+            _apart(curves, pair, crossing.at, axis.low if side == 0 else axis.high, end) for side, end in enumerate(ends)
+        )
+
+
+def _apart(curves: Curves, pair: tuple[int, int], crossing: float, end: float, neighbour: float | None) -> float:
+    axis = curves.axis
+    near = axis.place(crossing)
+    far = axis.place(end) if neighbour is None else (near + axis.place(neighbour)) / 2
+    places = [near + (far - near) * step / STEPS for step in range(1, STEPS + 1)]
+    for place, (one, other) in zip(
+        places, curves.at([axis.value(each) for each in places], pair).tolist(), strict=True
+    ):
+        if isnan(one - other) or abs(one - other) >= APART * min(one, other):
+            return axis.value(place)
+    return axis.value(places[-1])
+
+
+def experiment(advice: Advice, every: Sequence[Side]) -> str:
+    """A scenario file with all runs as the points of a sweep."""
+    document = read_document(advice.file).plain()
+    assert isinstance(document, dict)
+    lines = [f"{key}: {json.dumps(value)}" for key, value in document.items() if key not in ("sweep", "seed")]
+    points = [f"  - {json.dumps(point)}" for side in every for point in side.points(advice)]
+    return "\n".join([f"# The two cheapest algorithms of {advice.name}, side by side.", *lines, "sweep:", *points, ""])
