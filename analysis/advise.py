@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from brokerbed.analysis.axis import Axis, axis_of
-from brokerbed.analysis.envelope import CLOSE, NONE, changes, changes_of_whole
+from brokerbed.analysis.envelope import CLOSE, NONE, changes, changes_of_whole, smallest
 from brokerbed.analysis.errors import AdviceError
 from brokerbed.analysis.metrics.registry import metrics
 from brokerbed.analysis.predict import Prediction, predict
@@ -21,7 +21,6 @@ from brokerbed.scenario.topology import Floats
 BY = ALL_MESSAGES.name
 WHOLE_MAX = 64  # whole numbers of a range that are all looked at; of more, so many
 NOISE = 5.0  # standard errors; what simulated delays differ by less says nothing
-DRAWN = 120  # places of the curves in a picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +170,7 @@ class Curves:
 def _along(curves: Curves) -> Along:
     axis, count = curves.axis, len(curves.candidates)
     if axis.is_whole:
-        found = changes_of_whole(curves.at, count, _whole_values(axis))
+        found = changes_of_whole(curves.at, count, whole_values(axis))
         crossings = [Crossing(it.at, curves.name(it.before), curves.name(it.after)) for it in found]
     else:
 
@@ -180,17 +179,16 @@ def _along(curves: Curves) -> Along:
 
         found = changes(at_places, count, axis.place(axis.low), axis.place(axis.high), curves.closeness)
         crossings = [Crossing(axis.value(it.at), curves.name(it.before), curves.name(it.after)) for it in found]
-    best = crossings[0].before if crossings else curves.name(cheapest_at(curves, axis.low))
+    best = crossings[0].before if crossings else curves.name(_cheapest_at(curves, axis.low))
     return Along(axis, tuple(crossings), best)
 
 
-def cheapest_at(curves: Curves, value: float) -> int:
-    from brokerbed.analysis.envelope import smallest
-
+def _cheapest_at(curves: Curves, value: float) -> int:
     return smallest(curves.at([value], range(len(curves.candidates)))[0])
 
 
-def _whole_values(axis: Axis) -> list[int]:
+def whole_values(axis: Axis) -> list[int]:
+    """Those of a range that are all looked at."""
     count = int(axis.high - axis.low) + 1
     spaced = np.geomspace if axis.is_log else np.linspace
     values = range(int(axis.low), int(axis.high) + 1) if count <= WHOLE_MAX else spaced(axis.low, axis.high, WHOLE_MAX)

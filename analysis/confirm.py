@@ -7,8 +7,8 @@ publications. What differs between two such runs is the algorithm, so few pairs 
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import isnan, sqrt
+from dataclasses import dataclass, replace
+from math import inf, isnan, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
@@ -16,10 +16,13 @@ from brokerbed.analysis.advise import Advice, Along, Candidate, Crossing, Curves
 from brokerbed.analysis.axis import ROUTING, Axis
 from brokerbed.analysis.totals import DELAY, mean_delay
 from brokerbed.analysis.verdicts import Compared
-from brokerbed.metrics import END_TO_END_DELAY, TOTAL
+from brokerbed.metrics import ALL_MESSAGES, END_TO_END_DELAY, TOTAL
 from brokerbed.scenario.document import read_document
+from brokerbed.scenario.units import NS_PER_S
 
 SEEDS = 5  # pairs of runs on each side
+MESSAGES = 20_000  # over links, about, in the first runs
+LONGER = 4  # how many times longer the next ones are, where these do not show the order
 CONFIDENCE = 0.95
 APART = 0.1  # how far the two algorithms should be apart, relatively, where they run beside a crossing
 STEPS = 40  # of the search for a value on one side of a crossing
@@ -34,13 +37,21 @@ class Side:
     at: float | None
     routings: tuple[str, str]
     seeds: tuple[int, ...]
+    measure_ns: int  # how long each of them runs, after the warm-up
 
     def points(self, advice: Advice) -> Iterator[dict[str, Any]]:
         """As the points of a sweep, pair by pair."""
         axis = None if advice.along is None else advice.along.axis
         for seed in self.seeds:
             for routing in self.routings:
-                yield {"seed": seed, **_point(_candidate(advice, routing), axis, self.at)}
+                point = _point(_candidate(advice, routing), axis, self.at)
+                yield {"seed": seed, "clock.measure": f"{self.measure_ns}ns", **point}
+
+    def longer(self, advice: Advice) -> "Side | None":
+        """The same for longer runs; None if these are as long as the scenario says."""
+        longest_ns = advice.candidates[0].scenario.clock.measure
+        is_longest = self.measure_ns >= longest_ns
+        return None if is_longest else replace(self, measure_ns=min(LONGER * self.measure_ns, longest_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +63,24 @@ class Confirmed:
     half_width: float | None  # of its 95% interval
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        if self.difference is None or self.half_width is None:
+            return None
+        return self.difference - self.half_width, self.difference + self.half_width
+
+    @property
     def verdict(self) -> str:
-        if self.difference is None or self.half_width is None or abs(self.difference) <= self.half_width:
+        if self.interval is None or self.interval[0] <= 0 <= self.interval[1]:
             return UNCLEAR
-        return HOLDS if self.difference > 0 else REVERSED
+        return HOLDS if self.interval[0] > 0 else REVERSED
 
     def as_json(self) -> dict[str, Any]:
-        is_known = self.difference is not None and self.half_width is not None
+        low, high = self.interval or (None, None)
         return {
             "crossing": self.side.crossing, "at": self.side.at, "cheaper": self.side.routings[0],
-            "than": self.side.routings[1], "pairs": len(self.side.seeds), "difference": self.difference,
-            "ci_low": self.difference - self.half_width if is_known else None,  # type: ignore[operator]
-            "ci_high": self.difference + self.half_width if is_known else None,  # type: ignore[operator]
-            "verdict": self.verdict,
+            "than": self.side.routings[1], "pairs": len(self.side.seeds),
+            "measured_seconds": self.side.measure_ns / NS_PER_S, "difference": self.difference,
+            "ci_low": low, "ci_high": high, "verdict": self.verdict,
         }  # fmt: skip
 
 
@@ -72,17 +88,33 @@ def sides(advice: Advice) -> list[Side]:
     """Both sides of every crossing; without a range, or where nothing changes in it, the scenario as it is."""
     first = advice.candidates[0].scenario.seed
     seeds = tuple(range(first, first + SEEDS))
-    if advice.along is not None and advice.along.crossings:
-        return [
-            Side(crossing.at, at, routings, seeds)
-            for crossing, (left, right) in _beside(advice, advice.along)
-            for at, routings in (
-                (left, (crossing.before, crossing.after)),
-                (right, (crossing.after, crossing.before)),
-            )
-        ]
-    known = [it.routing for it in advice.candidates if it.total is not None]
-    return [Side(None, None, (known[0], known[1]), seeds)] if len(known) > 1 else []
+    if advice.along is None or not advice.along.crossings:
+        cheapest = [it for it in advice.candidates if it.total is not None][:2]
+        rates = [it.predicted.get(ALL_MESSAGES.name) or 0.0 for it in cheapest]
+        routings = tuple(it.routing for it in cheapest)
+        return [Side(None, None, routings, seeds, _measure_ns(advice, max(rates)))] if len(cheapest) > 1 else []
+    curves = Curves(advice.file, advice.along.axis, ALL_MESSAGES.name, advice.candidates)
+    numbers = {candidate.routing: number for number, candidate in enumerate(curves.candidates)}
+    found = []
+    for crossing, (left, right) in _beside(advice, advice.along):
+        assert crossing.before is not None
+        assert crossing.after is not None
+        order = crossing.before, crossing.after
+        rates = curves.at([left, right], [numbers[name] for name in order]).max(axis=1).tolist()
+        for at, routings, rate in ((left, order, rates[0]), (right, order[::-1], rates[1])):
+            found.append(Side(crossing.at, at, routings, seeds, _measure_ns(advice, rate)))
+    return found
+
+
+def _measure_ns(advice: Advice, rate_per_s: float) -> int:
+    """Long enough for some messages, but not longer than the scenario says; whole periods if rates vary."""
+    scenario = advice.candidates[0].scenario
+    if scenario.faults or not 0 < rate_per_s < inf:
+        return scenario.clock.measure
+    wanted_ns = max(round(MESSAGES / rate_per_s * NS_PER_S), scenario.clock.warmup)
+    if (period_ns := scenario.period_ns) is not None:
+        wanted_ns = -(-wanted_ns // period_ns) * period_ns
+    return min(wanted_ns, scenario.clock.measure)
 
 
 def judged(all_sides: Sequence[Side], advice: Advice, points: Sequence[Sequence[Compared]]) -> list[Confirmed]:

@@ -62,17 +62,17 @@ def advise(
     if has_sweep(path):
         present.notify(f"note: the sweep of {advice.name} is left out; the advice is for the rest of the file")
     confirmed: list[Confirmed] = []
-    folder = None
+    folders: list[Path] = []
     if confirm:
         need_spark()
-        folder, confirmed = _confirmed(advice, confirming.sides(advice), runs, verbose)
+        folders, confirmed = _confirmed(advice, runs, verbose)
     page = None if out is None else _drawn(advice, confirmed, out)
     holds = confirming.holds(confirmed) if confirm else True
     if as_json:
         document = advice.as_json()
         if confirm:
             each = [side.as_json() for side in confirmed]
-            document["confirmed"] = {"holds": holds, "sides": each, "run_directory": folder and str(folder)}
+            document["confirmed"] = {"holds": holds, "sides": each, "run_directories": [*map(str, folders)]}
         print(json.dumps(document, allow_nan=False))
     else:
         present.print_cheapest(advice)
@@ -84,18 +84,29 @@ def advise(
     return 0 if holds else DIFFERS
 
 
-def _confirmed(
-    advice: "Advice", sides: "Sequence[Side]", runs: Path, verbose: bool
-) -> "tuple[Path | None, list[Confirmed]]":
-    """Runs all points as one sweep, so that they use all cores and one analysis."""
+def _confirmed(advice: "Advice", runs: Path, verbose: bool) -> "tuple[list[Path], list[Confirmed]]":
+    """Runs each side, and again for longer where that does not show the order; and the run directories."""
+    from brokerbed.analysis.confirm import UNCLEAR, sides
+
+    left, folders = sides(advice), list[Path]()
+    found: dict[tuple[float | None, float | None], Confirmed] = {}
+    while left:
+        folder, confirmed = _run(advice, left, runs, verbose)
+        folders.append(folder)
+        found |= {(each.side.crossing, each.side.at): each for each in confirmed}
+        unclear = [each.side.longer(advice) for each in confirmed if each.verdict == UNCLEAR]
+        left = [side for side in unclear if side is not None]
+    return folders, list(found.values())
+
+
+def _run(advice: "Advice", sides: "Sequence[Side]", runs: Path, verbose: bool) -> "tuple[Path, list[Confirmed]]":
+    """All runs as one sweep, so that they use all cores and one analysis."""
     from brokerbed.analysis.confirm import experiment, judged
     from brokerbed.analysis.runs import find
     from brokerbed.orchestrator.run import run
     from brokerbed.present import notify
     from brokerbed.progress import progress
 
-    if not sides:
-        return None, []
     with tempfile.TemporaryDirectory(prefix="brokerbed-advise-") as place:
         file = Path(place) / advice.file.name
         file.write_text(experiment(advice, sides), encoding="utf-8")

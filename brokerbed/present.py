@@ -237,9 +237,7 @@ def print_confirmed(confirmed: "Sequence[Confirmed]") -> None:
     table = _table("at", "cheaper", "than", "measured difference", "95% interval", "", right=("measured difference",))
     table.title = "Runs on the virtual ground, in pairs with the same seeds"
     for it in confirmed:
-        interval = "-"
-        if it.difference is not None and it.half_width is not None:
-            interval = f"{number(it.difference - it.half_width)} .. {number(it.difference + it.half_width)}"
+        interval = "-" if it.interval is None else " .. ".join(map(number, it.interval))
         at = "as it is" if it.side.at is None else number(it.side.at)
         table.add_row(at, *it.side.routings, number(it.difference), interval, it.verdict)
     console().print(table)
