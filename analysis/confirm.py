@@ -21,7 +21,7 @@ from brokerbed.scenario.document import read_document
 from brokerbed.scenario.units import NS_PER_S
 
 SEEDS = 5  # pairs of runs on each side
-MESSAGES = 20_000  # over links, about, in the first runs
+MESSAGES = 5_000  # over links, about, in the first runs
 LONGER = 4  # how many times longer the next ones are, where these do not show the order
 CONFIDENCE = 0.95
 APART = 0.1  # how far the two algorithms should be apart, relatively, where they run beside a crossing

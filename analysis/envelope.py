@@ -147,9 +147,9 @@ class _Search:
         values = self.values([at])[0]
         third = smallest(values)
         pair = first.smallest, second.smallest
-        if NONE not in (third, *pair) and third not in pair and first.at < at < second.at:
-            middle = _Probe(at, third)
-            yield from self.between([first, middle, second])
+        is_lower = NONE not in (third, *pair) and values[third] < (1 - 2 * TIED) * values[list(pair)].min()
+        if is_lower and first.at < at < second.at:
+            yield from self.between([first, _Probe(at, third), second])
         else:
             yield Change(at, *pair)
 
