@@ -181,10 +181,10 @@ def _beside(advice: Advice, along: Along) -> Iterator[tuple[Crossing, tuple[floa
         if axis.is_whole:
             yield crossing, (crossing.at - 1, crossing.at)
             continue
-        ends = (limits[place - 1] if place > 1 else None), (limits[place + 1] if place + 2 < len(limits) else None)
-        yield crossing, tuple(  # type: ignore[misc]
-            _apart(curves, pair, crossing.at, axis.low if side == 0 else axis.high, end) for side, end in enumerate(ends)
-        )
+        before = limits[place - 1] if place > 1 else None
+        after = limits[place + 1] if place + 2 < len(limits) else None
+        left = _apart(curves, pair, crossing.at, axis.low, before)
+        yield crossing, (left, _apart(curves, pair, crossing.at, axis.high, after))
 
 
 def _apart(curves: Curves, pair: tuple[int, int], crossing: float, end: float, neighbour: float | None) -> float:

@@ -47,12 +47,10 @@ class _Probe:
     smallest: int
 
 
-def changes(
-    evaluate: Evaluate, functions: int, low: float, high: float, close: float = CLOSE
-) -> list[Change]:
+def changes(evaluate: Evaluate, functions: int, low: float, high: float, close: float = CLOSE) -> list[Change]:
     """In the order of their places. `close`: relative; the functions are known no better than that."""
     search = _Search(evaluate, functions, close)
-    return _without_ties(search, list(search.between(list(search.probes(low, high, 0)))))
+    return _chained(list(search.between(list(search.probes(low, high, 0)))))
 
 
 def changes_of_whole(evaluate: Evaluate, functions: int, values: Sequence[int]) -> list[Change]:
@@ -244,12 +242,11 @@ def _limited(value: float) -> float:
     return min(max(value, -LARGE), LARGE)
 
 
-def _without_ties(search: _Search, found: list[Change]) -> list[Change]:
-    """One chain of changes. What became the smallest by being equal to the one before it is that one."""
+def _chained(found: list[Change]) -> list[Change]:
+    """One chain of changes, also where functions are equal between two of them."""
     chain: list[Change] = []
     for change in found:
         if chain and chain[-1].after != change.before:
             chain[-1] = Change(chain[-1].at, chain[-1].before, change.before)
         chain.append(change)
     return [change for change in chain if change.before != change.after]
-

@@ -60,7 +60,7 @@ class Totals:
         self._by = by
         self._definition = next((it for it in definitions() if it.name == by), None)
         self._is_held_back = any(map(_can_hold_back, scenarios))
-        self._class_columns: dict[tuple[int, bool, bool], list[tuple[Classes, float]]] = {}  # what algorithms have in common
+        self._class_columns: dict[tuple[int, bool, bool], list[tuple[Classes, float]]] = {}
 
     def of(self, routing: str, parameters: Sequence[Mapping[str, int]]) -> Floats:
         """One value for each scenario with this algorithm and these parameters; inf where there is no prediction."""

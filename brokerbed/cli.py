@@ -15,8 +15,8 @@ import typer
 
 from brokerbed import extras, shipped
 from brokerbed.advising import advise
-from brokerbed.analysis.errors import AdviceError, MasterError, RunError, SparkError, named_in_errors
 from brokerbed.analysing import analysed, need_spark
+from brokerbed.analysis.errors import AdviceError, MasterError, RunError, SparkError, named_in_errors
 from brokerbed.analysis.java import JavaError
 from brokerbed.analysis.jobs.cluster import check_master
 from brokerbed.entry import INTERRUPTED

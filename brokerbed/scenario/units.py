@@ -126,7 +126,13 @@ Fraction = Annotated[
 ]
 
 
-_BASES = (("s", _DURATIONS, NS_PER_S), ("/s", _RATES, 1), ("B", _SIZES, 1), ("bit/s", _BANDWIDTHS, 1), ("%", {"%": 1}, 1))
+_BASES = (
+    ("s", _DURATIONS, NS_PER_S),
+    ("/s", _RATES, 1),
+    ("B", _SIZES, 1),
+    ("bit/s", _BANDWIDTHS, 1),
+    ("%", {"%": 1}, 1),
+)
 
 
 def in_base_unit(text: str) -> tuple[float, str]:

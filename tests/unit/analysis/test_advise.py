@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from brokerbed import shipped
-from brokerbed.analysis.advise import Advice, advise
-from brokerbed.analysis.errors import AdviceError
+from brokerbed.analysis.advise import advise
 from brokerbed.analysis.predict import predict
 from brokerbed.analysis.totals import Totals, _can_hold_back
 from brokerbed.scenario import ALGORITHMS, Scenario, load, load_at
