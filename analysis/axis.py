@@ -67,8 +67,7 @@ class Axis:
 
     def parameters(self, own: Mapping[str, int], value: float) -> dict[str, int]:
         """Those of an algorithm at this value."""
-        at = {} if self.parameter not in own else {self.parameter: int(value)}
-        return {**own, **at}
+        return {name: int(value) if name == self.parameter else given for name, given in own.items()}
 
 
 def axis_of(text: str, file: Path) -> Axis:

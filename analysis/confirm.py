@@ -91,8 +91,10 @@ def sides(advice: Advice) -> list[Side]:
     if advice.along is None or not advice.along.crossings:
         cheapest = [it for it in advice.candidates if it.total is not None][:2]
         rates = [it.predicted.get(ALL_MESSAGES.name) or 0.0 for it in cheapest]
-        routings = tuple(it.routing for it in cheapest)
-        return [Side(None, None, routings, seeds, _measure_ns(advice, max(rates)))] if len(cheapest) > 1 else []
+        if len(cheapest) < 2:
+            return []
+        one, other = cheapest
+        return [Side(None, None, (one.routing, other.routing), seeds, _measure_ns(advice, max(rates)))]
     curves = Curves(advice.file, advice.along.axis, ALL_MESSAGES.name, advice.candidates)
     numbers = {candidate.routing: number for number, candidate in enumerate(curves.candidates)}
     found = []

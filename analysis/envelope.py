@@ -23,7 +23,7 @@ TIED = 1e-9  # relative; functions that differ by less are equal, and the first 
 CLOSE = 1e-5  # relative to the largest share; with twice the degree, the error is about the square of this
 ROUGH = 0.1  # relative to how far the share of a function is below the largest one
 DEGREES = (8, 16, 32)  # the points of each are among those of the next
-HALVINGS_MAX = 12  # then there is a jump or a bend, and only the points themselves count
+HALVINGS_MAX = 8  # then there is a jump or a bend, and only the points themselves count
 TWINS = 1e-6  # of an interval from -1 to 1; roots that are closer are one
 EPSILON = 2.0**-51  # of floating-point numbers, relatively
 ROOT_WIDTH = 1e-14  # of the interval in which a root is searched
@@ -177,7 +177,7 @@ def _by_roots(low: float, high: float, coefficients: Floats) -> Iterator[_Probe]
         if after - before < TWINS:
             continue
         at = float(before + after) / 2
-        shares = chebyshev.chebval(at, coefficients)
+        shares = np.asarray(chebyshev.chebval(at, coefficients), dtype=np.float64)
         yield _Probe(low + (at + 1) / 2 * (high - low), smallest(-shares))
 
 
@@ -201,8 +201,7 @@ def _nodes(degree: int) -> Floats:
 def _interpolated(values: Floats) -> Floats:
     """The coefficients of the polynomials with these values at the points, on [-1, 1]."""
     degree = len(values) - 1
-    coefficients: Floats = np.linalg.solve(chebyshev.chebvander(_nodes(degree), degree), values)
-    return coefficients
+    return np.asarray(np.linalg.solve(chebyshev.chebvander(_nodes(degree), degree), values), dtype=np.float64)
 
 
 def _is_close(coefficients: Floats, shares: Floats, close: float) -> bool:

@@ -255,7 +255,7 @@ def report(run_dir: RunDir, master: Master = None, verbose: Verbose = False) -> 
     extras.need("analysis", "the report")
     from brokerbed.analysis import report as reports
 
-    if not reports.isanalysed(run_dir):
+    if not reports.is_analysed(run_dir):
         from brokerbed.analysis.runs import find
 
         finished = find(run_dir)
