@@ -12,6 +12,7 @@ from brokerbed.analysis.axis import Axis, axis_of
 from brokerbed.analysis.envelope import CLOSE, NONE, changes, changes_of_whole, smallest
 from brokerbed.analysis.errors import AdviceError
 from brokerbed.analysis.metrics.registry import metrics
+from brokerbed.analysis.models.stacking import CELLS_MAX
 from brokerbed.analysis.predict import Prediction, predict
 from brokerbed.analysis.totals import DELAY, Totals, as_compared, totals
 from brokerbed.metrics import ALL_MESSAGES, TOTAL
@@ -148,9 +149,21 @@ class Curves:
 
     def at(self, values: Sequence[float], which: Sequence[int]) -> Floats:
         """A row per value of the key and a column per algorithm; inf where there is no prediction."""
+        parts = [values[start : start + self._at_once] for start in range(0, len(values), self._at_once)]
+        return np.vstack([self._part(part, which) for part in parts])
+
+    def _part(self, values: Sequence[float], which: Sequence[int]) -> Floats:
         every = Totals(self.axis.scenarios(self.file, values), self.by)
         columns = [every.of(self.candidates[number].routing, self._parameters(number, values)) for number in which]
         return np.column_stack(columns)
+
+    @property
+    def _at_once(self) -> int:
+        """How many values fit into memory together: classes with workloads of their own are columns of their own."""
+        scenario = self.candidates[0].scenario
+        cells = (*scenario.subscriptions.overrides, *scenario.publications.overrides_per_s)
+        columns = len({number for _, number in cells}) + 1
+        return max(1, CELLS_MAX // (columns * len(scenario.tree)))
 
     def _parameters(self, number: int, values: Sequence[float]) -> list[dict[str, int]]:
         own = self.candidates[number].scenario.routing_parameters

@@ -14,6 +14,7 @@ from typing import Any
 
 from brokerbed.analysis.advise import Advice, Along, Candidate, Crossing, Curves
 from brokerbed.analysis.axis import ROUTING, Axis
+from brokerbed.analysis.envelope import TIED
 from brokerbed.analysis.totals import DELAY, mean_delay
 from brokerbed.analysis.verdicts import Compared
 from brokerbed.metrics import ALL_MESSAGES, END_TO_END_DELAY, TOTAL
@@ -89,12 +90,11 @@ def sides(advice: Advice) -> list[Side]:
     first = advice.candidates[0].scenario.seed
     seeds = tuple(range(first, first + SEEDS))
     if advice.along is None or not advice.along.crossings:
-        cheapest = [it for it in advice.candidates if it.total is not None][:2]
-        rates = [it.predicted.get(ALL_MESSAGES.name) or 0.0 for it in cheapest]
-        if len(cheapest) < 2:
+        pair = _two_cheapest(advice)
+        if pair is None:
             return []
-        one, other = cheapest
-        return [Side(None, None, (one.routing, other.routing), seeds, _measure_ns(advice, max(rates)))]
+        rates = [it.predicted.get(ALL_MESSAGES.name) or 0.0 for it in pair]
+        return [Side(None, None, (pair[0].routing, pair[1].routing), seeds, _measure_ns(advice, max(rates)))]
     curves = Curves(advice.file, advice.along.axis, ALL_MESSAGES.name, advice.candidates)
     numbers = {candidate.routing: number for number, candidate in enumerate(curves.candidates)}
     found = []
@@ -106,6 +106,16 @@ def sides(advice: Advice) -> list[Side]:
         for at, routings, rate in ((left, order, rates[0]), (right, order[::-1], rates[1])):
             found.append(Side(crossing.at, at, routings, seeds, _measure_ns(advice, rate)))
     return found
+
+
+def _two_cheapest(advice: Advice) -> tuple[Candidate, Candidate] | None:
+    """The cheapest algorithm, and the cheapest of those that cost more; None if all cost the same."""
+    best = advice.best
+    if best is None or best.total is None:
+        return None
+    dearer = (it for it in advice.candidates if it.total is not None and it.total > (1 + TIED) * best.total)
+    other = next(dearer, None)
+    return None if other is None else (best, other)
 
 
 def _measure_ns(advice: Advice, rate_per_s: float) -> int:

@@ -76,12 +76,13 @@ def advise(
         print(json.dumps(document, allow_nan=False))
     else:
         present.print_cheapest(advice)
-        present.print_confirmed(confirmed)
+        if confirm:
+            present.print_confirmed(confirmed)
         if page is not None:
             print(f"picture: {page}")
     sys.stdout.flush()
     present.print_warnings([candidate.prediction for candidate in advice.candidates])
-    return 0 if holds else DIFFERS
+    return 0 if holds or not confirmed else DIFFERS
 
 
 def _confirmed(advice: "Advice", runs: Path, verbose: bool) -> "tuple[list[Path], list[Confirmed]]":

@@ -233,6 +233,7 @@ def crossings_text(advice: "Advice") -> list[str]:
 
 def print_confirmed(confirmed: "Sequence[Confirmed]") -> None:
     if not confirmed:
+        console().print("there is nothing to confirm: no two algorithms have predictions that differ")
         return
     table = _table("at", "cheaper", "than", "measured difference", "95% interval", "", right=("measured difference",))
     table.title = "Runs on the virtual ground, in pairs with the same seeds"
