@@ -59,6 +59,7 @@ def changes_of_whole(evaluate: Evaluate, functions: int, values: Sequence[int]) 
     It is certain about `values` and finds, between two of them at which different functions are the smallest, where.
     """
     search = _Search(evaluate, functions)
+    search.values(values)  # all at once, which is faster
     return [
         change
         for first, second in pairwise([_Probe(value, search.smallest(value)) for value in values])

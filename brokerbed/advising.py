@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brokerbed import shipped
+from brokerbed import extras, shipped
 from brokerbed.analysing import analysed, need_spark
 from brokerbed.options import File, Json, Verbose
 from brokerbed.scenario import has_sweep, load
@@ -120,6 +120,7 @@ def _run(advice: "Advice", sides: "Sequence[Side]", runs: Path, verbose: bool) -
 
 
 def _drawn(advice: "Advice", confirmed: "Sequence[Confirmed]", file: Path) -> Path:
+    extras.need("analysis", "--out")
     from brokerbed.analysis.report import advice as picture
 
     file.write_text(picture.page(advice, confirmed), encoding="utf-8")
