@@ -45,7 +45,7 @@ def advise(
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> int:
-    """Which routing algorithm is cheapest for a scenario, by the models.
+    """Finds the cheapest routing algorithm, by the models.
 
     Every algorithm that the scenario allows is predicted; a sweep in the file is left out. With --over the exact values
     of a key are found at which the cheapest one changes. With --confirm the two cheapest run beside each of these, with
