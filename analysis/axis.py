@@ -33,9 +33,7 @@ class Axis:
         return log(value) if self.is_log else value
 
     def value(self, place: float) -> float:
-        if not self.is_log:
-            return place
-        return min(max(exp(place), self.low), self.high)  # as exp(log(x)) may differ from x
+        return min(max(exp(place) if self.is_log else place, self.low), self.high)  # in spite of rounding
 
     def written(self, value: float) -> str | float:
         """As in a scenario file."""

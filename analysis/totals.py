@@ -10,7 +10,7 @@ import numpy as np
 from brokerbed.analysis.columns import class_columns, peer_columns
 from brokerbed.analysis.demands import part_columns
 from brokerbed.analysis.metrics.definition import Definition, Theory
-from brokerbed.analysis.metrics.registry import definitions
+from brokerbed.analysis.metrics.registry import DEFINITIONS
 from brokerbed.analysis.models.contract import Classes, Model, NotPredictedError, Traffic
 from brokerbed.analysis.models.registry import MODELS
 from brokerbed.analysis.models.stacking import Weighted, stacks
@@ -58,7 +58,7 @@ class Totals:
     def __init__(self, scenarios: Sequence[Scenario], by: str) -> None:
         self._scenarios = scenarios
         self._by = by
-        self._definition = next((it for it in definitions() if it.name == by), None)
+        self._definition = DEFINITIONS.built_in.get(by)
         self._is_held_back = any(map(_can_hold_back, scenarios))
         self._class_columns: dict[tuple[int, bool, bool], list[tuple[Classes, float]]] = {}
 
@@ -68,7 +68,7 @@ class Totals:
             replace(scenario, routing=routing, routing_parameters=own)
             for scenario, own in zip(self._scenarios, parameters, strict=True)
         ]
-        model = MODELS.all.get(routing)
+        model = MODELS.built_in.get(routing)  # those of other packages may expect one scenario at a time
         if model is not None and self._definition is not None and not self._is_held_back:
             try:
                 return self._at_once(scenarios, model, self._definition)
