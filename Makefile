@@ -50,6 +50,7 @@ check: setup ## check lint, types and import rules
 
 bench: setup ## run the benchmarks, which print figures and ratios and assert nothing
 	$(BIN)/python -m bench.predict_sweep
+	$(BIN)/python -m bench.advise_time
 	$(BIN)/python -m bench.broker_speed
 	$(BIN)/python -m bench.fairness
 	$(BIN)/python -m bench.tree_speed

@@ -17,6 +17,10 @@ class MasterError(ValueError):
     """The address of the Spark master is invalid; the text says what is allowed."""
 
 
+class AdviceError(ValueError):
+    """A question about algorithms that has no answer; the text is one sentence that says why."""
+
+
 @contextmanager
 def named_in_errors(folder: Path) -> Iterator[None]:
     """Adds this folder to an OSError that names no file, such as one about a full disk."""

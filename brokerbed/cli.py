@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerbed import extras, shipped
-from brokerbed.analysis.errors import MasterError, RunError, SparkError, named_in_errors
-from brokerbed.analysis.java import JavaError, need_java
+from brokerbed.advising import advise
+from brokerbed.analysing import analysed, need_spark
+from brokerbed.analysis.errors import AdviceError, MasterError, RunError, SparkError, named_in_errors
+from brokerbed.analysis.java import JavaError
 from brokerbed.analysis.jobs.cluster import check_master
 from brokerbed.entry import INTERRUPTED
 from brokerbed.options import (
@@ -47,8 +49,6 @@ from brokerbed.scenario import ScenarioError, load, schema
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from brokerbed.analysis.jobs.analyse import Analysis
-    from brokerbed.analysis.runs import Finished
     from brokerbed.orchestrator.run import Task
 
 DIFFERS = 1
@@ -65,7 +65,7 @@ def dispatch(arguments: list[str]) -> int:
     """Runs a command; its exit code. Every error that a user can cause is one line on stderr."""
     try:
         return int(app(arguments or ["--help"], prog_name="brokerbed", standalone_mode=False) or 0)
-    except (ScenarioError, BadInputError, MasterError, RunError) as error:
+    except (ScenarioError, BadInputError, AdviceError, MasterError, RunError) as error:
         print(error if isinstance(error, ScenarioError) else f"brokerbed: {error}", file=sys.stderr)
         return BAD_INPUT
     except GroundError as error:
@@ -127,6 +127,9 @@ def predict(file: File, as_json: Json = False, detail: Detail = False) -> None:
     present.print_warnings(predictions)
 
 
+app.command()(advise)
+
+
 @app.command()
 def run(
     file: File,
@@ -166,7 +169,7 @@ def run(
     if kind.extra is not None:
         extras.need(kind.extra, f"the {on} ground")
     if not no_analyse:
-        _need_spark()  # before anything is run that could not be analysed
+        need_spark()  # before anything is run that could not be analysed
     if master is not None:
         check_master(master)
     present.print_warnings([predicted(point, detail=False) for point in experiment.points])
@@ -180,11 +183,6 @@ def run(
         return _analyse([folder], master, as_json, detail, junit, *allow, verbose, is_warned=True)
     print(json.dumps({"scenario": experiment.name, "on": on, "run_directory": str(folder)}) if as_json else folder)
     return 0
-
-
-def _need_spark() -> None:
-    extras.need("analysis", "the analysis")
-    need_java()
 
 
 def _spread(master: str, verbose: bool, tasks: "Sequence[Task]", work: "Callable[[Task], None]") -> None:
@@ -228,7 +226,7 @@ def _analyse(
 
     passing = (AGREES, True), (INCONCLUSIVE, allow_inconclusive), (None, allow_unpredicted)
     allowed = {verdict for verdict, is_allowed in passing if is_allowed}
-    analyses = _analysed([find(folder) for folder in folders], master, verbose)
+    analyses = analysed([find(folder) for folder in folders], master, verbose)
     for analysis in analyses:
         with named_in_errors(analysis.finished.folder):
             page = report.write(analysis.finished.folder)
@@ -246,14 +244,6 @@ def _analyse(
     return 0 if all(point.passes(allowed) for point in points) else DIFFERS
 
 
-def _analysed(finished: "Sequence[Finished]", master: str | None, verbose: bool) -> "list[Analysis]":
-    from brokerbed.analysis.jobs.analyse import analyse as analyse_all
-    from brokerbed.progress import progress
-
-    with progress("analysis", is_even=False) as report, named_in_errors(finished[0].folder):
-        return list(analyse_all(finished, master, verbose, progress=report))
-
-
 @app.command()
 def report(run_dir: RunDir, master: Master = None, verbose: Verbose = False) -> None:
     """Writes report.html into a run directory.
@@ -269,8 +259,8 @@ def report(run_dir: RunDir, master: Master = None, verbose: Verbose = False) -> 
         from brokerbed.analysis.runs import find
 
         finished = find(run_dir)
-        _need_spark()
-        _analysed([finished], master, verbose)
+        need_spark()
+        analysed([finished], master, verbose)
     with named_in_errors(run_dir):
         print(reports.write(run_dir))
 
@@ -291,7 +281,7 @@ def compare(run_dirs: RunDirs, master: Master = None, as_json: Json = False, ver
 
     finished = [find(folder) for folder in run_dirs]
     if left := missing(finished):
-        _analysed(left, master, verbose)
+        analysed(left, master, verbose)
     table = comparison(finished)
     if as_json:
         print(json.dumps(table.as_json(), allow_nan=False))

@@ -17,7 +17,9 @@ from brokerbed.doctor import Finding
 from brokerbed.metrics import RECURSION, Row, labels_text
 
 if TYPE_CHECKING:  # they import Spark, which most commands do not need
+    from brokerbed.analysis.advise import Advice
     from brokerbed.analysis.compare import Comparison
+    from brokerbed.analysis.confirm import Confirmed
     from brokerbed.analysis.jobs.analyse import Analysis, Point
     from brokerbed.analysis.trace import Step
 
@@ -185,6 +187,61 @@ def _short(entry: dict[str, Any]) -> str:
     half = "" if entry["ci_low"] is None else f" ± {number((entry['ci_high'] - entry['ci_low']) / 2)}"
     verdict = entry["verdict"]
     return f"{number(entry['measured'])}{half} [{_COLOURS[verdict]}]{verdict or 'no prediction'}[/]"
+
+
+PARTS = {  # what is shown of each algorithm, beside the metric by which they are compared
+    "rate.notifications": "notifications", "rate.notifications.additional": "additional",
+    "rate.notifications.unwanted": "unwanted", "rate.control": "control", "table.remote_entries": "entries",
+}  # fmt: skip
+
+
+def print_cheapest(advice: "Advice") -> None:
+    """Prints the algorithms, the cheapest first; why others are refused; and where along a key the cheapest changes."""
+    parts = {metric: name for metric, name in PARTS.items() if metric != advice.by}
+    table = _table("routing", advice.by, *parts.values(), "more", right=(advice.by, *parts.values(), "more"))
+    table.title = f"{advice.name}: the cheapest by {advice.by}"
+    for it in advice.candidates:
+        figures = (number(it.predicted.get(metric)) for metric in (advice.by, *parts))
+        table.add_row(it.routing, *figures, _more(it.total, advice))
+    console().print(table)
+    for refused in advice.refused:
+        console().print(f"{refused.routing} is refused: {refused.reason}", markup=False, soft_wrap=True)
+    for line in crossings_text(advice):
+        console().print(line, markup=False, soft_wrap=True)
+
+
+def _more(total: float | None, advice: "Advice") -> str:
+    best = advice.best
+    if total is None or best is None or best.total is None:
+        return "-"
+    if total == best.total:
+        return ""
+    return f"+{number(total - best.total)}" + (f" ({total / best.total - 1:+.2%})" if best.total else "")
+
+
+def crossings_text(advice: "Advice") -> list[str]:
+    along = advice.along
+    if along is None:
+        return []
+    axis = along.axis
+    where = f"{axis.key} from {axis.shown(axis.low)} to {axis.shown(axis.high)}"
+    if not along.crossings:
+        return [f"{where}: {along.best or 'no algorithm'} {'is the cheapest' if along.best else 'has a prediction'}"]
+    lines = [f"{where}: {along.best or 'no algorithm with a prediction'} first"]
+    return lines + [f"  from {axis.shown(it.at)} on: {it.after or 'none has a prediction'}" for it in along.crossings]
+
+
+def print_confirmed(confirmed: "Sequence[Confirmed]") -> None:
+    if not confirmed:
+        console().print("there is nothing to confirm: no two algorithms have predictions that differ")
+        return
+    table = _table("at", "cheaper", "than", "measured difference", "95% interval", "", right=("measured difference",))
+    table.title = "Runs on the virtual ground, in pairs with the same seeds"
+    for it in confirmed:
+        interval = "-" if it.interval is None else " .. ".join(map(number, it.interval))
+        at = "as it is" if it.side.at is None else number(it.side.at)
+        table.add_row(at, *it.side.routings, number(it.difference), interval, it.verdict)
+    console().print(table)
 
 
 def print_trace(steps: "Sequence[Step]") -> None:

@@ -181,7 +181,9 @@ class Sides:
         is stored is announced again at every refresh."""
 
         def total(values: Floats | None) -> Floats:
-            return np.zeros(len(self._tree)) if values is None else self.per_link(values)
+            return (
+                np.zeros((len(self._tree), *self._multiplicity.shape[1:])) if values is None else self.per_link(values)
+            )
 
         for_child, for_parent = total(entries_up), total(entries_down)
         of_child, of_parent = total(advertisements_up), total(advertisements_down)

@@ -1,5 +1,6 @@
 """The page: the verdict, what was run, figures, tables, and how to repeat the run. It loads no other file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from brokerbed.analysis.assumptions import doubts
@@ -28,27 +29,32 @@ def page(report: Report) -> str:
         tag("a", "Skip to the report", href="#content", class_="skip"),
         _header(report),
         tag("nav", tag("ul", *links), aria_label="Sections"),
-        tag("main", *(_section(*section) for section in sections), id="content"),
+        tag("main", *(section(*each) for each in sections), id="content"),
         tag("footer", tag("p", f"brokerbed {report.run.get('version', '')}. This file needs no network.")),
-        tag("script", _file("script.js")),
     ]
+    return document(f"{report.experiment.name}: {_word(report).lower()}", body)
+
+
+def document(title: str, body: Sequence[Html]) -> str:
+    """A file that needs no other one."""
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("link", rel="icon", href="data:,"),
-        tag("title", f"{report.experiment.name}: {_word(report).lower()}"),
+        tag("title", title),
         tag("style", _file("style.css")),
     ]
-    return f"<!DOCTYPE html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
+    everything = tag("html", tag("head", *head), tag("body", *body, tag("script", _file("script.js"))), lang="en")
+    return f"<!DOCTYPE html>\n{everything}\n"
 
 
 def _file(name: str) -> Html:
     return Html("\n" + (HERE / name).read_text(encoding="utf-8"))
 
 
-def _section(name: str, title: str, content: Html) -> Html:
+def section(name: str, title: str, content: Html) -> Html:
     return tag("section", tag("h2", title, id=f"{name}-title"), content, id=name, aria_labelledby=f"{name}-title")
 
 

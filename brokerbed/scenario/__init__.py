@@ -5,7 +5,7 @@ from brokerbed.broker.routing.strategy import Advertising, Algorithm
 from brokerbed.scenario.errors import ScenarioError
 from brokerbed.scenario.format import Fault, Link, Service
 from brokerbed.scenario.law import Law
-from brokerbed.scenario.loader import load, load_at, schema
+from brokerbed.scenario.loader import has_sweep, load, load_at, schema
 from brokerbed.scenario.model import Experiment, Publications, Scenario
 from brokerbed.scenario.peers import Peer, Publisher, Requester, Responder, Subscriber
 from brokerbed.scenario.subscriptions import Churn, Population, Subscriptions
@@ -14,5 +14,5 @@ from brokerbed.topics import is_wildcard, matches
 __all__ = [
     "ALGORITHMS", "Advertising", "Algorithm", "Churn", "Experiment", "Fault", "Law", "Link", "Peer", "Population",
     "Publications", "Publisher", "Requester", "Responder", "Scenario", "ScenarioError", "Service", "Subscriber",
-    "Subscriptions", "is_wildcard", "load", "load_at", "matches", "schema",
+    "Subscriptions", "has_sweep", "is_wildcard", "load", "load_at", "matches", "schema",
 ]  # fmt: skip

@@ -51,6 +51,12 @@ def load_at(path: Path, points: Iterable[Mapping[str, str | float | None]]) -> l
     return scenarios
 
 
+def has_sweep(path: Path) -> bool:
+    """Whether the file describes several scenarios; ScenarioError if it cannot be read."""
+    sweep = read_document(path).child("sweep")
+    return sweep is not None and sweep.value is not None
+
+
 def schema() -> dict[str, Any]:
     """The JSON Schema of a scenario file, for editors."""
     document = scenario_model().model_json_schema(by_alias=True)

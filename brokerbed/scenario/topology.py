@@ -85,7 +85,7 @@ class Tree:
 
     def children_sums(self, values: Floats) -> Floats:
         """For every broker the sum of `values` over its children."""
-        sums = np.zeros(len(self))
+        sums = np.zeros_like(values, dtype=np.float64)
         np.add.at(sums, self.parents[1:], values[1:])
         return sums
 

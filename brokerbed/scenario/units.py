@@ -126,6 +126,30 @@ Fraction = Annotated[
 ]
 
 
+_BASES = (
+    ("s", _DURATIONS, NS_PER_S),
+    ("/s", _RATES, 1),
+    ("B", _SIZES, 1),
+    ("bit/s", _BANDWIDTHS, 1),
+    ("%", {"%": 1}, 1),
+)
+
+
+def in_base_unit(text: str) -> tuple[float, str]:
+    """A quantity of any kind in the base unit of its kind, as (90.0, "s") for 1.5min; ValueError if it is none."""
+    match = _QUANTITY.fullmatch(text.strip()) if len(text) < 100 else None
+    if match is None:
+        raise ValueError(text)
+    number, unit = Decimal(match[1]), (match[2] or "").strip()
+    if not unit:
+        return float(number), ""
+    for base, units, of_base in _BASES:
+        if unit in units:
+            scale = Decimal(units[unit]) / of_base
+            return float(number / units[unit] if base == "/s" else number * scale), base
+    raise ValueError(text)
+
+
 def duration_text(seconds: float) -> str:
     """A rounded value for people."""
     if seconds < 100:
