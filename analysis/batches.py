@@ -118,9 +118,7 @@ def read(folder: Path, points: int) -> list[dict[Key, Batches]]:
     """The rows of each point of an analysed run directory; RunError if there are none."""
     file = folder / "analysis" / FILE
     if not file.is_file():
-        was_analysed = (folder / "analysis" / "summary.json").is_file()
-        why = "was analysed by an older version of brokerbed" if was_analysed else "has not been analysed"
-        raise RunError(f"{folder}: this run {why}; run brokerbed analyse {folder} first")
+        raise not_analysed(folder)
     try:
         lines = pq.read_table(file, schema=SCHEMA).to_pandas()
     except (pa.ArrowException, OSError):
@@ -131,6 +129,14 @@ def read(folder: Path, points: int) -> list[dict[Key, Batches]]:
         if metric in known and point < points:  # otherwise the package that measured it is no longer installed
             found[point][metric, tuple(filter(None, (first, second)))] = _batches(row, known[metric])
     return found
+
+
+def not_analysed(folder: Path) -> RunError:
+    if (folder / "analysis" / "summary.json").is_file():
+        why, when = "was analysed by an older version of brokerbed", "again"
+    else:
+        why, when = "has not been analysed", "first"
+    return RunError(f"{folder}: this run {why}; run brokerbed analyse {folder} {when}")
 
 
 def _batches(row: pd.DataFrame, metric: Metric) -> Batches:

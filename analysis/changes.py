@@ -28,12 +28,13 @@ from scipy.optimize import brentq
 
 from brokerbed.analysis.batches import Batches
 from brokerbed.analysis.estimates import COUNT_SMALL, TAIL, Numbers, estimates
-from brokerbed.analysis.measured import BEYOND_LEAST, ESTIMATES
+from brokerbed.analysis.measured import ESTIMATES
 from brokerbed.analysis.verdicts import LONGER_MAX, LONGER_MIN, LONGER_UNKNOWN
 from brokerbed.metrics import Metric, Statistic, Worse
 
 ALPHA = 0.025  # the probability of a false alarm, of all rows together
 BETTER, SAME, NOT_WORSE, WORSE, CANNOT_TELL = "better", "same", "not worse", "worse", "cannot tell"
+BEYOND_LEAST = 2  # observations of a section beyond a quantile: two runs of one length share the bias of having few
 FACTOR_MAX = 1e6  # a change that is larger has no upper limit
 
 Limits = tuple[float, float]

@@ -136,14 +136,16 @@ def _need_same(base: Path, new: Path, first: Experiment, second: Experiment) -> 
     else:
         if len(first.points) == len(second.points):
             return
-    raise RunError(f"{new}: the scenario {second.name} has other points or other brokers in {base}; run both anew")
+    raise RunError(
+        f"{new}: its scenario {second.name} has other points or other brokers than that of {base}; run both anew"
+    )
 
 
 def _summaries(folder: Path, points: int) -> list[dict[str, Any]]:
     summary = summary_of(folder)
     found = [] if summary is None else summary.get("points", [summary])
     if len(found) != points:
-        raise RunError(f"{folder}: this run has not been analysed; run brokerbed analyse {folder} first")
+        raise batches.not_analysed(folder)
     return list(found)
 
 

@@ -1,7 +1,6 @@
 """Gates over drawn runs: how often they raise an alarm where nothing has changed, and find a change of 5%.
 
-`python -m tests.unit.analysis.gated` draws thousands of gates of each kind (part of `make coverage-campaign`). A gate has rows
-of all kinds: rates, tables, delays, the share of delivered messages.
+`python -m tests.unit.analysis.gated` draws thousands of gates (part of `make gate-campaign`).
 """
 
 from collections.abc import Callable
@@ -10,11 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from brokerbed.analysis.batches import Batches
-from brokerbed.analysis.changes import BETTER, CANNOT_TELL, NOT_WORSE, SAME, WORSE, Comparison, judged
+from brokerbed.analysis.changes import WORSE, Comparison, judged
 from brokerbed.analysis.estimates import Numbers
 from brokerbed.metrics import (
     CONTROL_MESSAGES,
-    DELAY_QUANTILES,
     DELIVERED_MESSAGES,
     DELIVERY_RATIO,
     END_TO_END_DELAY,
