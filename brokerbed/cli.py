@@ -20,6 +20,7 @@ from brokerbed.analysis.java import JavaError, need_java
 from brokerbed.analysis.jobs.cluster import check_master
 from brokerbed.entry import INTERRUPTED
 from brokerbed.gate_command import gate
+from brokerbed.new_command import new
 from brokerbed.options import (
     AllowInconclusive,
     AllowUnpredicted,
@@ -302,6 +303,7 @@ def compare(run_dirs: RunDirs, master: Master = None, as_json: Json = False, ver
 
 
 app.command()(gate)
+app.command()(new)
 
 
 @app.command()
