@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from brokerbed.analysis.errors import RunError
 from brokerbed.analysis.estimates import Numbers
 from brokerbed.analysis.metrics.registry import metrics
+from brokerbed.analysis.tallies import Integers
 from brokerbed.metrics import Metric, Statistic
 from brokerbed.scenario.topology import Floats
 
@@ -67,35 +68,44 @@ def stored(cells: pd.DataFrame, runs: Mapping[int, Seeded], phases: int, batches
     """
     known = metrics()
     is_gated = [
-        (metric := known[name]).gated is not None and len(metric.gated) == bool(first) + bool(second)
+        _is_gated(known[name], first, second)
         for name, first, second in zip(cells["metric"], cells["first"], cells["second"], strict=True)
     ]
-    kept = cells[np.array(is_gated, bool)].copy()
-    is_quantile = kept["metric"].map(lambda name: known[name].statistic is Statistic.QUANTILE).to_numpy(bool)
-    kept.loc[is_quantile & (kept["batch"] >= 0), "x"] *= kept["n"]
+    kept = cells[np.array(is_gated, bool)]
+    statistics = [known[name].statistic for name in kept["metric"]]
+    is_quantile = np.array([statistic is Statistic.QUANTILE for statistic in statistics], bool)
+    is_over_time = np.array([statistic.is_over_time for statistic in statistics], bool)
     batches = max(len(run.batch_s) for run in runs.values()) // phases
-    kept.loc[~is_quantile, "batch"] = _merged(kept.loc[~is_quantile, "batch"].to_numpy(np.int64) // phases, batches,
-                                              batches_max)  # fmt: skip
-    kept["seed"] = kept["run"].map({run: known_run.seed for run, known_run in runs.items()}).fillna(WHOLE)
-    is_over_time = kept["metric"].map(lambda name: known[name].statistic.is_over_time).to_numpy(bool)
-    parts = [kept[~is_over_time], *_complete(kept[is_over_time], runs, phases, batches, batches_max)]
-    return (
-        pd.concat(parts).groupby([*ROW, *SERIES, "batch"], sort=False)[["x", "n"]].sum().reset_index()
-    )  # fmt: skip
+    batch = kept["batch"].to_numpy(np.int64)
+    merged = _merged(batch // phases, batches, batches_max)
+    seeds = {WHOLE: WHOLE, **{number: run.seed for number, run in runs.items()}}
+    lines = kept.assign(
+        batch=np.where(is_quantile, batch, merged),
+        x=kept["x"] * np.where(is_quantile & (batch != WHOLE), kept["n"], 1.0),
+        seed=kept["run"].map(seeds).astype("int64"),
+    )
+    parts = [lines[~is_over_time], *_complete(lines[is_over_time], runs, phases, batches, batches_max)]
+    summed = pd.concat([part for part in parts if len(part)]).groupby([*ROW, *SERIES, "batch"], sort=False)
+    return summed[["x", "n"]].sum().reset_index()
 
 
-def _merged(batch: "np.typing.NDArray[np.int64]", batches: int, batches_max: int | None) -> Numbers:
+def _is_gated(metric: Metric, first: str, second: str) -> bool:
+    return metric.gated is not None and len(metric.gated) == bool(first) + bool(second)
+
+
+def _merged(batch: Integers, batches: int, batches_max: int | None) -> Integers:
     if batches_max is None or batches_max >= batches:
         return batch
     first_of_each = np.arange(batches_max) * batches // batches_max
-    return np.searchsorted(first_of_each, batch, side="right") - 1
+    merged: Integers = np.searchsorted(first_of_each, batch, side="right") - 1
+    return merged
 
 
 def _complete(
     cells: pd.DataFrame, runs: Mapping[int, Seeded], phases: int, batches: int, batches_max: int | None
 ) -> Iterator[pd.DataFrame]:
     """Rates and sizes, with all time in which there was nothing to count, also if there never was."""
-    yield cells.assign(n=0.0)
+    yield cells.assign(n=0.0, copy=-1)
     rows = cells[ROW].drop_duplicates()
     for run in runs.values():
         whole = len(run.batch_s) // phases

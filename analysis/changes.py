@@ -218,5 +218,5 @@ def _limits(statistic: Statistic, side: Batches, tail: float) -> Limits:
 
 def _residuals(side: Batches) -> Numbers:
     total = side.n.sum()
-    residuals: Numbers = side.x / total - side.x.sum() / total * side.n / total
+    residuals: Numbers = (side.x - side.x.sum() / total * side.n) / total
     return residuals

@@ -1,9 +1,9 @@
 """The scenario that `brokerbed new` writes: its text, and how long it has to run for its tolerance. Pure.
 
-The scenario has pairs of a publisher and a subscriber, as copies of one pair. Its length follows from the variances of the
-models: measured values scatter with a standard error that shrinks with the square root of the time, and they can be
-judged when the tolerance is MARGIN standard errors (half an interval takes two, the measured value may be off by two, and
-intervals are wider than that where batches are few).
+The scenario has pairs of a publisher and a subscriber, as copies of one pair. Its length follows from the variances of
+the models: measured values scatter with a standard error that shrinks with the square root of the time, and they can be
+judged when the tolerance is MARGIN standard errors (half an interval takes two, the measured value may be off by two,
+and intervals are wider than that where batches are few).
 """
 
 from dataclasses import dataclass
@@ -155,8 +155,8 @@ def _waiting_mean() -> float:
 def _waiting_variance(rate_per_s: float, together: float) -> float:
     """The variance of that mean, for one client that is watched for one second.
 
-    A cycle has X = sum of delays and N messages; the variance of a ratio of means is that of X - R N. Given the OFF period,
-    X - R N scatters as messages come at random, `together` at a time.
+    A cycle has X = sum of delays and N messages; the variance of a ratio of means is that of X - R N. Given the OFF
+    period, X - R N scatters as messages come at random, `together` at a time.
     """
     mean = _waiting_mean()
     squared = (_moment(4) - _moment(2) ** 2) / 4
@@ -192,7 +192,7 @@ topology: {topology}
 # flooding | simple | identity | covering | merging | advertisement | peer | peer-advertisement
 routing: identity
 
-# One pair of clients; there are `copies` of it, each with a topic of its own. `service` is the time that a message takes
+# One pair of clients; there are `copies` of it, each with a topic of its own. `service` is the time a message takes
 # in the publisher, in the subscriber's queue at its broker, and in the subscriber.
 # {offline}
 publishers:

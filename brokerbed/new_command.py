@@ -48,8 +48,8 @@ def new(
 ) -> None:  # fmt: skip
     """Writes a scenario to start from.
 
-    On a terminal it asks for everything, unless options are given. The file is commented and can be run at once; it runs
-    for as long as its tolerance needs. What is not given is: levels, 7 brokers, 20 clients, 1/s, nobody, 10%.
+    On a terminal it asks for everything, unless options are given. The file is commented and can be run at once; it
+    runs for as long as its tolerance needs. What is not given is: levels, 7 brokers, 20 clients, 1/s, nobody, 10%.
 
     Example: brokerbed new my.yaml --brokers 5 --tree star --offline subscribers
     """

@@ -8,6 +8,7 @@ import argparse
 import sys
 import time
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -70,8 +71,8 @@ def campaign(gates: int, folder: Path, measure_s: int) -> bool:
     found = [worse(*pair) for pair in zip(base, slower, strict=True)]
     false_alarms = sum(map(bool, alarms)) / gates
     power = sum("delay.end_to_end" in rows for rows in found) / gates
-    print(f"A/A: {false_alarms:.1%} of {gates} gates raised an alarm {dict(Counter(sum(alarms, [])))}")
-    print(f"A/B: {power:.1%} of {gates} gates found that delays are longer {dict(Counter(sum(found, [])))}")
+    print(f"A/A: {false_alarms:.1%} of {gates} gates raised an alarm {dict(Counter(chain(*alarms)))}")
+    print(f"A/B: {power:.1%} of {gates} gates found that delays are longer {dict(Counter(chain(*found)))}")
     return false_alarms <= ALARMS_MAX and power >= POWER_MIN
 
 

@@ -105,7 +105,10 @@ def test_file_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--offline", "everybody"], "--offline: must be one of nobody, publishers, subscribers, both, not everybody"),
         (["--tolerance", "0%"], "--tolerance: must be between 0.1% and 45%, not 0%"),
         (["there/my.yaml"], "there/my.yaml: there is no folder there; make it first"),
-        (["my scenario.yaml"], "my scenario.yaml: name: must be a name of 1 to 64 letters, digits, - _ and ., not my scenario"),
+        (
+            ["my scenario.yaml"],
+            "my scenario.yaml: name: must be a name of 1 to 64 letters, digits, - _ and ., not my scenario",
+        ),
     ],
 )
 def test_mistake_is_one_sentence_and_writes_nothing(

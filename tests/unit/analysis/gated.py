@@ -86,11 +86,11 @@ ALL_KINDS = Rows(
         (DELIVERY_RATIO, losses(20)),
     ),
 )
-WIDE = Rows("twenty rows with wide intervals", tuple((END_TO_END_DELAY, peer(20, 3)) for _ in range(20)))
+WIDE = Rows("eight rows with wide intervals", tuple((END_TO_END_DELAY, peer(20, 3)) for _ in range(8)))
 QUEUES = Rows("loaded queues", tuple((END_TO_END_DELAY, queue(0.5, 400)) for _ in range(2)))
 EXACT = Rows(
     "rows of a run that is long enough",
-    ((NOTIFICATIONS, counts(40_000)), (END_TO_END_DELAY, peer(2000, 20)), (REMOTE_ENTRIES, table(2000))),
+    ((NOTIFICATIONS, counts(60_000)), (END_TO_END_DELAY, table(1000)), (REMOTE_ENTRIES, table(2000))),
 )
 
 

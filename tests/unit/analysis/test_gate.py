@@ -74,7 +74,12 @@ def test_gate_that_fails_with_its_test_cases(tmp_path: Path, capsys: pytest.Capt
     assert "+5.00%" in out
     assert "worse: 2 same, 1 worse" in out
     (suite,) = ET.parse(junit).getroot()
-    assert (suite.get("name"), suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("line", "4", "1", "0")
+    assert (suite.get("name"), suite.get("tests"), suite.get("failures"), suite.get("skipped")) == (
+        "line",
+        "4",
+        "1",
+        "0",
+    )
     (failed,) = [case for case in suite if case.find("failure") is not None]
     assert failed.get("name") == RATE
     failure = failed.find("failure")
@@ -138,7 +143,9 @@ def test_metric_that_only_the_new_run_has(tmp_path: Path, capsys: pytest.Capture
     assert (row["base"], row["change"], row["verdict"]) == (0.0, None, "worse")
 
 
-@pytest.mark.parametrize("damage", ["none", "no scenario", "no analysis", "old analysis", "damaged", "other name", "other tree"])
+@pytest.mark.parametrize(
+    "damage", ["none", "no scenario", "no analysis", "old analysis", "damaged", "other name", "other tree"]
+)
 def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str) -> None:
     base, new = run_directory(tmp_path / "a"), run_directory(tmp_path / "b")
     file = new / "analysis" / batches.FILE
