@@ -115,6 +115,10 @@ def _complete(
         yield rows.merge(time, how="cross")
 
 
+def no_lines() -> pd.DataFrame:
+    return SCHEMA.empty_table().to_pandas()
+
+
 def write(folder: Path, points: Sequence[pd.DataFrame]) -> None:
     """The lines of all points."""
     parts = [

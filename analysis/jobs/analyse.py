@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,8 @@ class Point:
     assumptions: tuple[Assumption, ...]
     faults: tuple[Fault, ...]
     compared_s: float
-    batches: pd.DataFrame  # of the rows that `gate` judges
     placements: tuple[Placement, ...] = ()  # of the runs, if links may move
+    batches: pd.DataFrame = field(default_factory=batches.no_lines)  # of the rows that `gate` compares
 
     @property
     def headline(self) -> list[Compared]:
@@ -199,9 +199,9 @@ def _analysis(facts: Facts, progress: Progress) -> Analysis:
         faults = tuple(fault for fault in facts.faults if fault.run in numbers)
         point = Point(
             runs, prediction, rows, tuple(invariants[number]), tuple(assumptions[number]), faults, seconds,
-            _batches(facts, measured_cells, runs),
+            tuple(_placements(facts, runs)), _batches(facts, measured_cells, runs),
         )  # fmt: skip
-        points.append(replace(point, placements=tuple(_placements(facts, runs))))
+        points.append(point)
     return Analysis(finished, tuple(points), tuple(gathered.samples))
 
 
