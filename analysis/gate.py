@@ -202,4 +202,4 @@ def text_of(row: Row) -> str:
     limits = ["?" if limit is None else f"{limit:+.2%}" for limit in (found.ci_low, found.ci_high)]
     change = "new" if found.change is None else f"{found.change:+.2%} (95% interval {limits[0]} to {limits[1]})"
     advice = "" if found.longer is None else f"; measure {found.longer:.3g} times longer"
-    return f"{found.base:.6g} in the base, {found.new:.6g} now: {change}, margin {row.margin:.3g}{advice}"
+    return f"{found.base:.6g} in the base, {found.new:.6g} now: {change}, margin {100 * row.margin:.3g}%{advice}"

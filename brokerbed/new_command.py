@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from brokerbed.draft import OFFLINE, TOLERANCE_MAX, TREES, Draft
+from brokerbed.draft import OFF_S, OFFLINE, TOLERANCE_MAX, TREES, Draft
 from brokerbed.options import BadInputError
 from brokerbed.scenario import ScenarioError, load
 from brokerbed.scenario.format import COPIES_MAX
@@ -16,6 +16,7 @@ from brokerbed.scenario.topology import BROKERS_MAX
 from brokerbed.scenario.units import duration_text, parse_fraction, parse_rate_per_s
 
 V = TypeVar("V")
+TREE_NAMES, OFFLINE_NAMES = (f"{', '.join(words[:-1])} or {words[-1]}" for words in (TREES, OFFLINE))
 DEFAULTS = {"tree": "levels", "brokers": "7", "clients": "20", "rate": "1/s", "offline": "nobody", "tolerance": "10%"}
 QUESTIONS = {
     "tree": f"Tree of brokers ({', '.join(TREES)})",
@@ -27,18 +28,19 @@ QUESTIONS = {
 }
 
 File = Annotated[Path, typer.Argument(metavar="[FILE]", help="The file to write; it must not exist yet.")]
-Tree = Annotated[str | None, typer.Option(metavar="|".join(TREES), help="The tree of brokers; levels is binary.")]
+Tree = Annotated[str | None, typer.Option(metavar="TREE", help=f"The tree of brokers: {TREE_NAMES}.")]
 Brokers = Annotated[str | None, typer.Option(metavar="N", help="The number of brokers.")]
 Clients = Annotated[
     str | None, typer.Option(metavar="N", help="The number of publishers, each with a subscriber of its own.")
 ]
 Rate = Annotated[str | None, typer.Option(metavar="RATE", help="Messages of each publisher, like 1/s or 20/min.")]
 Offline = Annotated[
-    str | None, typer.Option(metavar="|".join(OFFLINE), help="Who disconnects now and then, for 20 s on average.")
+    str | None,
+    typer.Option(metavar="WHO", help=f"Who disconnects now and then, for {OFF_S:g} s on average: {OFFLINE_NAMES}."),
 ]
 Tolerance = Annotated[
     str | None,
-    typer.Option(metavar="2%", help="How far measurements may be from predictions; delays may be twice as far."),
+    typer.Option(help="How far measurements may be from predictions, like 2%; delays may be twice as far."),
 ]
 
 
@@ -98,7 +100,8 @@ def _write(file: Path, draft: Draft) -> None:
         try:
             load(trial)
         except ScenarioError as error:
-            raise BadInputError(f"{file}: {error.problems[0].key}: {error.problems[0].message}") from None
+            first = error.problems[0]
+            raise BadInputError(f"{file}: {first.key + ': ' * bool(first.key)}{first.message}") from None
     try:
         with file.open("x", encoding="utf-8") as out:
             out.write(text)

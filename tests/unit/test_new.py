@@ -55,7 +55,11 @@ def test_length_is_that_of_so_many_events_without_offline_clients() -> None:
 
 
 def test_length_grows_where_clients_go_offline() -> None:
-    assert draft().measure_s < draft(offline="subscribers").measure_s < draft(offline="both").measure_s
+    """It is in inverse proportion to the number of clients."""
+    assert draft().measure_s < draft(offline="both").measure_s
+    twenty, one = (draft(offline="subscribers", clients=clients).measure_s for clients in (20, 1))
+    assert draft().measure_s < twenty
+    assert one == pytest.approx(20 * twenty, rel=0.08)
 
 
 def test_predicted_delay_is_that_of_a_message_that_finds_the_client_offline(tmp_path: Path) -> None:
