@@ -7,7 +7,7 @@ SCHEDULES ?= 1000
 MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean campaign fuzz soak overload-campaign moves-campaign lifetimes-campaign roaming-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign tandem-campaign placement-campaign local-campaign docker-campaign
+.PHONY: help setup packages demo test test-fast kill-campaign check bench pictures pins clean campaign fuzz soak overload-campaign moves-campaign lifetimes-campaign roaming-campaign theory-campaign coverage-campaign verdict-campaign algorithms-campaign workloads-campaign gate-campaign tandem-campaign placement-campaign local-campaign docker-campaign
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -97,6 +97,10 @@ roaming-campaign: setup ## have sessions follow their clients while faults strik
 coverage-campaign: setup ## show how often 95% intervals contain the true value, for drawn series and 400 runs (ten minutes)
 	$(BIN)/python -m tests.unit.analysis.drawn
 	$(BIN)/python -m tests.analysis.coverage
+
+gate-campaign: setup ## show how often `gate` raises a false alarm and finds a change of 5%, for drawn series and 600 runs
+	$(BIN)/python -m tests.unit.analysis.gated
+	$(BIN)/python -m tests.analysis.gates
 
 verdict-campaign: setup ## run and compare the shipped scenarios of the papers, and peers that come and go (over an hour)
 	$(BIN)/python -m tests.analysis.campaign

@@ -53,40 +53,40 @@ class _Level:
     is_independent: NDArray[np.bool_]
 
 
-def estimates(x: Numbers, n: Numbers) -> Estimates:
-    """Estimates of means. The arrays have the dimensions row, series and batch."""
-    value, low, high, _ = _estimated(x, n)
+def estimates(x: Numbers, n: Numbers, tail: float = TAIL) -> Estimates:
+    """Estimates of means. The arrays have the dimensions row, series and batch; `tail` is the error on either side."""
+    value, low, high, _ = _estimated(x, n, tail)
     return Estimates(value, low, high)
 
 
-def rates(x: Numbers, n: Numbers) -> Estimates:
+def rates(x: Numbers, n: Numbers, tail: float = TAIL) -> Estimates:
     """Estimates of rates, where x counts events."""
-    value, low, high, variance = _estimated(x, n)
+    value, low, high, variance = _estimated(x, n, tail)
     count, exposure = x.sum((1, 2)), n.sum((1, 2))
     is_small = count < COUNT_SMALL
-    bottom, top = poisson_limits(count, _dispersion(variance, count))
+    bottom, top = poisson_limits(count, _dispersion(variance, count), tail)
     return Estimates(value, np.where(is_small, bottom / exposure, low), np.where(is_small, top / exposure, high))
 
 
-def shares(x: Numbers, n: Numbers) -> Estimates:
+def shares(x: Numbers, n: Numbers, tail: float = TAIL) -> Estimates:
     """Estimates of shares close to 1, where x counts some of the n observations."""
-    missing = rates(n - x, n)
+    missing = rates(n - x, n, tail)
     return Estimates(1 - missing.value, 1 - missing.high, 1 - missing.low)
 
 
-def tables(x: Numbers, n: Numbers) -> Estimates:
+def tables(x: Numbers, n: Numbers, tail: float = TAIL) -> Estimates:
     """Estimates of time averages. If a table was always empty, the lifetime of an entry is unknown."""
-    value, low, high, _ = _estimated(x, n)
-    top = poisson_limits(np.zeros(1), np.ones(1))[1] / UNITS_MIN
+    value, low, high, _ = _estimated(x, n, tail)
+    top = poisson_limits(np.zeros(1), np.ones(1), tail)[1] / UNITS_MIN
     is_empty = value == 0
     return Estimates(value, np.where(is_empty, 0.0, low), np.where(is_empty, top, high))
 
 
-def poisson_limits(count: Numbers, dispersion: Numbers) -> tuple[Numbers, Numbers]:
+def poisson_limits(count: Numbers, dispersion: Numbers, tail: float = TAIL) -> tuple[Numbers, Numbers]:
     """Confidence limits for the mean of a count whose variance is `dispersion` times its mean."""
     events = count / dispersion
-    low = np.where(events > 0, gammaincinv(np.where(events > 0, events, 1.0), TAIL), 0.0)
-    return low * dispersion, gammaincinv(events + 1, 1 - TAIL) * dispersion
+    low = np.where(events > 0, gammaincinv(np.where(events > 0, events, 1.0), tail), 0.0)
+    return low * dispersion, gammaincinv(events + 1, 1 - tail) * dispersion
 
 
 def independent(x: Numbers, n: Numbers) -> list[float]:
@@ -103,7 +103,7 @@ def independent(x: Numbers, n: Numbers) -> list[float]:
     return [float(value / weight) for value, weight in zip(*sums, strict=True) if weight > 0]
 
 
-def _estimated(x: Numbers, n: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+def _estimated(x: Numbers, n: Numbers, tail: float) -> tuple[Numbers, Numbers, Numbers, Numbers]:
     """Values, limits, and variances of the sum of x."""
     exposure = n.sum((1, 2))
     value = x.sum((1, 2)) / exposure
@@ -111,7 +111,7 @@ def _estimated(x: Numbers, n: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbe
     is_open = np.ones(len(x), bool)
     for level in _levels(x, n):
         chosen = is_open & level.is_independent & (level.units >= 2)
-        bottom, top, level_variance = _limits(level)
+        bottom, top, level_variance = _limits(level, tail)
         low[chosen] = (value + bottom / exposure)[chosen]
         high[chosen] = (value + top / exposure)[chosen]
         variance[is_open] = level_variance[is_open]  # the best estimate, also where there is no interval
@@ -159,7 +159,7 @@ def _merged(batches: Numbers, count: int) -> Numbers:
     return merged
 
 
-def _limits(level: _Level) -> tuple[Numbers, Numbers, Numbers]:
+def _limits(level: _Level, tail: float) -> tuple[Numbers, Numbers, Numbers]:
     """Limits for the sum of residuals, around 0, and its variance if batches were uncorrelated."""
     units = np.maximum(level.units, 3).astype(float)
     remaining = np.clip(np.maximum(level.correlation, level.extrapolated), 0, 0.9)
@@ -169,7 +169,7 @@ def _limits(level: _Level) -> tuple[Numbers, Numbers, Numbers]:
     skewness = np.divide(cubes, spread**3, out=np.zeros_like(cubes), where=spread > 0)
     skewness *= np.sqrt(units * (units - 1)) / (units - 2)
     beta = np.clip(skewness, -SKEWNESS_MAX, SKEWNESS_MAX) / 6 / np.sqrt(units)
-    quantile = stdtrit(units - 1, 1 - TAIL)
+    quantile = stdtrit(units - 1, 1 - tail)
     error = np.sqrt(variance * (1 + remaining) / (1 - remaining))
     return -_johnson(quantile, beta) * error, -_johnson(-quantile, beta) * error, variance
 

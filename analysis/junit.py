@@ -2,24 +2,37 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from brokerbed.analysis.jobs.analyse import Analysis, Point
 from brokerbed.analysis.verdicts import AGREES, DIFFERS, Compared
 
+if TYPE_CHECKING:  # they import Spark
+    from brokerbed.analysis.jobs.analyse import Analysis, Point
 
-def write(file: Path, analyses: Sequence[Analysis], allowed: Collection[str | None]) -> None:
+
+def write(file: Path, analyses: "Sequence[Analysis]", allowed: Collection[str | None]) -> None:
     """A row whose verdict is allowed, but not `agrees`, becomes a skipped test case."""
+    written(file, [_suite(point, allowed) for analysis in analyses for point in analysis.points])
+
+
+def written(file: Path, suites: Sequence[ET.Element]) -> None:
     root = ET.Element("testsuites", name="brokerbed")
-    for analysis in analyses:
-        for point in analysis.points:
-            root.append(_suite(point, allowed))
+    root.extend(suites)
     ET.indent(root)
     file.parent.mkdir(parents=True, exist_ok=True)
     ET.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
 
 
-def _suite(point: Point, allowed: Collection[str | None]) -> ET.Element:
+def counted(suite: ET.Element) -> ET.Element:
+    """The suite, with how many of its test cases failed or were skipped."""
+    for kind, tag in (("failures", "failure"), ("skipped", "skipped")):
+        suite.set(kind, str(len(suite.findall(f"testcase/{tag}"))))
+    suite.set("tests", str(len(suite)))
+    return suite
+
+
+def _suite(point: "Point", allowed: Collection[str | None]) -> ET.Element:
     scenario = point.runs[0].scenario
     at = ", ".join(f"{key}={value}" for key, value in scenario.at.items())
     name = f"{scenario.name} ({at})" if at else scenario.name
@@ -37,10 +50,7 @@ def _suite(point: Point, allowed: Collection[str | None]) -> ET.Element:
                 case, "failure", type="broken", message=f"{invariant.broken} of {invariant.checked}"
             )
             failure.text = "\n".join(invariant.offenders)
-    for kind, tag in (("failures", "failure"), ("skipped", "skipped")):
-        suite.set(kind, str(len(suite.findall(f"testcase/{tag}"))))
-    suite.set("tests", str(len(suite)))
-    return suite
+    return counted(suite)
 
 
 def _message(row: Compared) -> str:

@@ -13,7 +13,7 @@ from brokerbed.metrics import PER_PHASE, PHASES, Statistic
 
 KEY = ["metric", "first", "second"]
 BEYOND_LEAST = 10  # observations of a section on either side of a quantile, so that it is more than an extreme value
-ESTIMATES: Mapping[Statistic, Callable[[Numbers, Numbers], Estimates]] = {
+ESTIMATES: Mapping[Statistic, Callable[..., Estimates]] = {
     Statistic.RATE: rates, Statistic.SIZE: tables, Statistic.MEAN: estimates, Statistic.SHARE: shares,
 }  # fmt: skip
 

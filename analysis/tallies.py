@@ -20,6 +20,7 @@ from brokerbed.metrics import (
     ADVERTISEMENTS,
     ALL_MESSAGES,
     CONTROL_MESSAGES,
+    DELIVERED_MESSAGES,
     LOCAL_ENTRIES,
     MOVED_MESSAGES,
     NOTIFICATIONS,
@@ -35,6 +36,7 @@ from brokerbed.scenario.units import NS_PER_S
 NOTIFIED, CONTROL_SENT = "link.notifications", "link.control"  # by link and batch
 MOVED = "moved"  # by batch: messages of sessions that move
 BROKER_RECEIVED = "broker.received"  # by broker and batch
+DELIVERED = "delivered"  # by batch: messages to clients
 REMOTE, LOCAL, ADVERTISED = "entries.remote", "entries.local", "entries.advertised"  # changes, by broker and interval
 PUBLICATIONS, SUBSCRIPTIONS, MESSAGES = "publications", "subscriptions", "messages"  # by broker or peer, and bin
 KINDS = ("published", "notifications", "delivered", "control", "resynchronised", "dropped")
@@ -125,6 +127,11 @@ def received_cells(tally: Tally, points: Mapping[int, int], batch_s: Mapping[int
 def moved_cells(tally: Tally, points: Mapping[int, int], batch_s: Mapping[int, Floats]) -> pd.DataFrame:
     counts = tally.of(MOVED).set_index(["run", "time"])["count"].astype(float)
     return _complete(_link_part(MOVED_MESSAGES, counts), points, batch_s)
+
+
+def delivered_cells(tally: Tally, points: Mapping[int, int], batch_s: Mapping[int, Floats]) -> pd.DataFrame:
+    counts = tally.of(DELIVERED).set_index(["run", "time"])["count"].astype(float)
+    return _complete(_link_part(DELIVERED_MESSAGES, counts), points, batch_s)
 
 
 def cost_cells(

@@ -1,6 +1,7 @@
 """The command line: what each command takes, prints and exits with.
 
-Exit codes: 0 fine; 1 a measurement or an invariant does not hold; 2 bad input; 3 something is missing on this machine.
+Exit codes: 0 fine; 1 a measurement or an invariant does not hold; 2 bad input; 3 something is missing on this machine;
+4 `gate` cannot tell.
 """
 
 import json
@@ -20,6 +21,8 @@ from brokerbed.analysis.errors import AdviceError, MasterError, RunError, SparkE
 from brokerbed.analysis.java import JavaError
 from brokerbed.analysis.jobs.cluster import check_master
 from brokerbed.entry import INTERRUPTED
+from brokerbed.gate_command import gate
+from brokerbed.new_command import new
 from brokerbed.options import (
     AllowInconclusive,
     AllowUnpredicted,
@@ -287,6 +290,10 @@ def compare(run_dirs: RunDirs, master: Master = None, as_json: Json = False, ver
         print(json.dumps(table.as_json(), allow_nan=False))
     else:
         present.print_comparison(table)
+
+
+app.command()(gate)
+app.command()(new)
 
 
 @app.command()

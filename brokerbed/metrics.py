@@ -38,6 +38,13 @@ class Statistic(Enum):
         return self in (Statistic.RATE, Statistic.SIZE)
 
 
+class Worse(Enum):
+    """Which change of a metric is a regression."""
+
+    MORE = "more"
+    LESS = "less"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One metric. Its headline rows decide the verdict of a run; its detail rows are for information."""
@@ -51,6 +58,14 @@ class Metric:
     title: str  # of its figures and tables
     axis: str = ""  # what a figure writes at the axis of its values; only headline rows are drawn
     share: float | None = None  # of a quantile: the share of observations that are at most as large
+    worse: Worse = Worse.MORE  # most metrics are costs or delays
+
+    @property
+    def gated(self) -> Labels | None:
+        """The labels of the rows by which `gate` judges it; None if it has only rows per broker, link or queue."""
+        if self.headline is not None:
+            return self.headline
+        return None if self.detail in (PER_BROKER, PER_LINK, PER_QUEUE) else self.detail
 
     def __post_init__(self) -> None:
         counts = [len(labels) for labels in (self.headline, self.detail) if labels is not None]
@@ -189,6 +204,15 @@ RECEIVED_NOTIFICATIONS = Metric(
     detail=PER_BROKER,
     title="Received notifications",
 )
+DELIVERED_MESSAGES = Metric(
+    name="rate.delivered",
+    summary="messages per second that brokers send to clients: the throughput, which `gate` compares",
+    unit="1/s",
+    statistic=Statistic.RATE,
+    detail=TOTAL,
+    title="Delivered messages",
+    worse=Worse.LESS,
+)
 ROUTING_COST = Metric(
     name="cost.routing",
     summary="what the notifications cost per second, in links and brokers, if the scenario has `costs`",
@@ -268,6 +292,7 @@ DELIVERY_RATIO = Metric(
     headline=PER_PAIR,
     title="Delivery",
     axis="delivered / due",
+    worse=Worse.LESS,
 )
 EXPIRED_MESSAGES = Metric(
     name="rate.expired",
@@ -284,4 +309,5 @@ ANSWERED_RATIO = Metric(
     statistic=Statistic.SHARE,
     detail=PER_EXCHANGE,
     title="Answered requests",
+    worse=Worse.LESS,
 )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # they import Spark, which most commands do not need
     from brokerbed.analysis.advise import Advice
     from brokerbed.analysis.compare import Comparison
     from brokerbed.analysis.confirm import Confirmed
+    from brokerbed.analysis.gate import Gate
+    from brokerbed.analysis.gate import Row as GateRow
     from brokerbed.analysis.jobs.analyse import Analysis, Point
     from brokerbed.analysis.trace import Step
 
@@ -242,6 +244,47 @@ def print_confirmed(confirmed: "Sequence[Confirmed]") -> None:
         at = "as it is" if it.side.at is None else number(it.side.at)
         table.add_row(at, *it.side.routings, number(it.difference), interval, it.verdict)
     console().print(table)
+
+
+def print_gate(gate: "Gate") -> None:
+    """Prints what has changed from one run to another; what to do about it goes to stderr."""
+    columns = ("base", "new", "change", "95% interval", "margin")
+    table = _table("metric", "of", *columns, "verdict", right=columns)
+    table.title = f"{gate.scenario}: {gate.new} against {gate.base}"
+    rows = [(point.at, row) for point in gate.points for row in point.rows]
+    for at, row in rows:
+        where = ", ".join(f"{key}={value}" for key, value in at.items()) if gate.is_sweep else ""
+        of = " at ".join(filter(None, (labels_text(row.labels) or "all", where)))
+        table.add_row(
+            row.metric, escape(of), *_change(row), f"[{_GATE_COLOURS.get(row.verdict, 'green')}]{row.verdict}[/]"
+        )
+    console().print(table)
+    broken = [invariant for point in gate.points for invariant in point.invariants if not invariant.new]
+    for invariant in broken:
+        console().print(f"{invariant.name} is broken{'' if invariant.base else ', as in the base'}", markup=False)
+    verdicts = [row.verdict for _, row in rows]
+    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
+    console().print(f"{gate.verdict}: {counts}", soft_wrap=True)
+    sys.stdout.flush()
+    for warning in gate.warnings:
+        notify(f"warning: {warning}")
+    if unknown := [row for _, row in rows if row.change.longer is not None]:
+        longer = number(max(row.change.longer or 1.0 for row in unknown))
+        notify(
+            f"cannot tell: intervals are too wide for the margin in {len(unknown)} of {len(rows)} rows; run both"
+            f" {longer} times longer (clock.measure), with so many times more --seeds, or allow a larger --margin"
+        )
+
+
+_GATE_COLOURS = {"worse": "red", "cannot tell": "yellow"}
+
+
+def _change(row: "GateRow") -> tuple[str, ...]:
+    found = row.change
+    low, high = ("?" if limit is None else f"{limit:+.2%}" for limit in (found.ci_low, found.ci_high))
+    interval = "-" if found.ci_low is None and found.ci_high is None else f"{low} .. {high}"
+    change = "-" if found.change is None else f"{found.change:+.2%}"
+    return number(found.base), number(found.new), change, interval, f"{row.margin * 100:.3g}%"
 
 
 def print_trace(steps: "Sequence[Step]") -> None:

@@ -12,7 +12,7 @@ Written by `python -m brokerbed.reference`; a test keeps it current.
 
 Every error is one sentence on stderr. Exit codes: 0 all agrees and every invariant holds (or nothing is judged); 1 it
 ran, but a measurement differs from its prediction, is inconclusive or has no prediction, or an invariant does not hold;
-2 bad input; 3 something is missing on this machine; 130 Ctrl-C.
+2 bad input; 3 something is missing on this machine; 4 `gate` cannot tell; 130 Ctrl-C.
 """
 
 

@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from brokerbed.analysis import series
+from brokerbed.analysis import batches, series
 from brokerbed.analysis.assumptions import Assumption
 from brokerbed.analysis.cost_over_time import stretches
 from brokerbed.analysis.faults import Fault
@@ -21,7 +21,7 @@ from brokerbed.analysis.jobs.audit import audit
 from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.jobs.frames import BINS, Frames, bin_ns_of
 from brokerbed.analysis.jobs.judge import judge
-from brokerbed.analysis.jobs.measure import Key, cells, measure
+from brokerbed.analysis.jobs.measure import Key, batches_max, cells, measure
 from brokerbed.analysis.jobs.series import gather
 from brokerbed.analysis.jobs.session import Progress, session, with_tasks
 from brokerbed.analysis.measured import phase_key, unseen_rate
@@ -55,6 +55,7 @@ class Point:
     faults: tuple[Fault, ...]
     compared_s: float
     placements: tuple[Placement, ...] = ()  # of the runs, if links may move
+    batches: pd.DataFrame = field(default_factory=batches.no_lines)  # of the rows that `gate` compares
 
     @property
     def headline(self) -> list[Compared]:
@@ -196,9 +197,19 @@ def _analysis(facts: Facts, progress: Progress) -> Analysis:
             for row in prediction.rows
         )
         faults = tuple(fault for fault in facts.faults if fault.run in numbers)
-        point = Point(runs, prediction, rows, tuple(invariants[number]), tuple(assumptions[number]), faults, seconds)
-        points.append(replace(point, placements=tuple(_placements(facts, runs))))
+        point = Point(
+            runs, prediction, rows, tuple(invariants[number]), tuple(assumptions[number]), faults, seconds,
+            tuple(_placements(facts, runs)), _batches(facts, measured_cells, runs),
+        )  # fmt: skip
+        points.append(point)
     return Analysis(finished, tuple(points), tuple(gathered.samples))
+
+
+def _batches(facts: Facts, measured_cells: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
+    seeded = {run.number: batches.Seeded(run.scenario.seed, facts.batch_s[run.number]) for run in runs}
+    phases = PHASES if any(run.scenario.profiles for run in runs) else 1
+    is_here = measured_cells["point"] == runs[0].point
+    return batches.stored(measured_cells[is_here], seeded, phases, batches_max(runs, facts.batch_s))
 
 
 def _placements(facts: Facts, runs: Sequence[Run]) -> Iterator[Placement]:
@@ -267,6 +278,7 @@ def write(analysis: Analysis) -> None:
             writer.writeheader()
             writer.writerows(rows)
     series.write(folder, analysis.samples)
+    batches.write(folder, [point.batches for point in analysis.points])
     summary = json.dumps(analysis.as_json(detail=False), allow_nan=False, indent=1)
     (folder / "summary.json").write_text(summary + "\n", encoding="utf-8")
 

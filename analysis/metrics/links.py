@@ -9,6 +9,7 @@ from brokerbed.metrics import (
     ADDITIONAL_NOTIFICATIONS,
     ALL_MESSAGES,
     CONTROL_MESSAGES,
+    DELIVERED_MESSAGES,
     LINK_UTILISATION,
     NOTIFICATIONS,
     RECEIVED_NOTIFICATIONS,
@@ -34,6 +35,12 @@ def _received_cells(facts: "Facts") -> "pd.DataFrame":
     from brokerbed.analysis.tallies import received_cells
 
     return received_cells(facts.tally, facts.points, facts.batch_s)
+
+
+def _delivered_cells(facts: "Facts") -> "pd.DataFrame":
+    from brokerbed.analysis.tallies import delivered_cells
+
+    return delivered_cells(facts.tally, facts.points, facts.batch_s)
 
 
 def _cost(theory: Theory) -> Values:
@@ -108,6 +115,10 @@ DEFINITIONS = (
         RECEIVED_NOTIFICATIONS,
         detail=lambda theory: theory.per_broker(theory.traffic.notifications_in),
         measured_by=(_received_cells,),
+    ),
+    Definition(
+        DELIVERED_MESSAGES,
+        measured_by=(_delivered_cells,),
     ),
     Definition(
         ROUTING_COST,

@@ -12,6 +12,7 @@ from brokerbed.analysis.tallies import (
     BROKER_RECEIVED,
     CAME,
     CONTROL_SENT,
+    DELIVERED,
     LOCAL,
     MESSAGES,
     MOVED,
@@ -60,7 +61,7 @@ def _cells(logged: DataFrame, peers: DataFrame, intervals: DataFrame) -> DataFra
     ).withColumn("bin", bin_of(time_ns, F.col("bin_ns")))
     # A key that is null is not looked up: most rows need neither their peer nor their interval.
     is_entering = event.isin("received", "subscribed", "published") & ~is_link(client)
-    is_timed = event.isin(*CHANGES, *CONTROL, "received", "moved") | ((event == "sent") & is_link(client))
+    is_timed = event.isin(*CHANGES, *CONTROL, "received", "moved", "sent")
     keyed = counted.withColumns(
         {"peer": F.when(is_entering, client), "timed": F.when(is_timed, F.col("bin")), "number": F.col("run")}
     )
@@ -123,6 +124,7 @@ def _rows(has_costs_over_time: bool) -> list[Column]:
         _row(is_notification & is_compared, F.lit(NOTIFIED), link, batch, count),
         _row((event == "received") & is_compared, F.lit(BROKER_RECEIVED), broker, batch, count),
         _row((event == "moved") & is_compared, F.lit(MOVED), F.lit(""), batch, count),
+        _row(is_sent & ~over_link & is_new & is_compared, F.lit(DELIVERED), F.lit(""), batch, count),
         _row(is_control & is_compared, F.lit(CONTROL_SENT), link, batch, count),
         _row(is_change & (over_link | ~is_advertisement), table, broker, F.col("interval"), sign * count,
              sign * F.col("left_ns")),  # advertisements of clients are in no table that is measured

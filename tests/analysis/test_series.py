@@ -1,6 +1,6 @@
 """Series for pictures, on frames of a few rows with results worked out by hand."""
 
-from brokerbed.analysis.tallies import SERIES
+from brokerbed.analysis.tallies import DELIVERED, SERIES
 from brokerbed.analysis.transforms import series
 from brokerbed.log.record import DUPLICATE
 from tests.analysis.frames import LONG_AGO_S, S, Small, plain
@@ -31,6 +31,7 @@ def test_counts_per_part_of_time(small: Small) -> None:
         "published": {1: 1},
         "resynchronised": {1: 1},
     }
+    assert dict(found.by_time(DELIVERED)[0][""]) == {0: 1}  # in batch 0
 
 
 def test_delays_in_buckets(small: Small) -> None:

@@ -109,7 +109,7 @@ def test_scenarios_in_the_documents_are_right(tmp_path: Path) -> None:
             (tmp_path / "piece.yaml").write_text("".join(rest) + text)
             load(tmp_path / "piece.yaml")
             checked += 1
-    assert checked == 7
+    assert checked == 8
 
 
 def test_readme_has_the_summary_of_every_metric() -> None:
