@@ -44,14 +44,14 @@ def measure(facts: Facts, cells: pd.DataFrame) -> dict[Key, Measured]:
         phases = PHASES if any(run.scenario.profiles for run in runs if run.point == point) else 1
         by_time = measured_by_time(cells[is_here & is_over_time], lengths, phases > 1)
         counted = cells[is_here & ~is_over_time & ~is_quantile]
-        at_most = _batches_max([run for run in runs if run.point == point], lengths)
+        at_most = batches_max([run for run in runs if run.point == point], lengths)
         by_count = measured_by_count(counted, max(map(len, lengths.values())), phases, at_most)
         by_quantile = measured_by_quantile(cells[is_here & is_quantile])
         measured |= {(point, *row): value for row, value in chain(by_time, by_count, by_quantile)}
     return measured
 
 
-def _batches_max(runs: list[Run], lengths: Mapping[int, Floats]) -> int | None:
+def batches_max(runs: list[Run], lengths: Mapping[int, Floats]) -> int | None:
     """The measured passes of a recorded trace, of which a part says nothing about the rest; None without a trace."""
     passes = [
         int(lengths[run.number].sum() * NS_PER_S) // pass_ns
