@@ -8,7 +8,7 @@ the ratio of their widths is how many times longer these would have to be.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import chain, starmap
 from math import hypot, isnan
 from typing import Any
 
@@ -145,7 +145,8 @@ def _batches_of(
         seeds = {run: place for place, run in enumerate(variant.batch_s)}
         of_row = cells[is_row]
         found.append((of_row, list(zip(of_row["run"].map(seeds), of_row["copy"], strict=True))))
-    series = {key: place for place, key in enumerate(dict.fromkeys(key for _, keys in found for key in keys))}
+    known = [(seed, -1) for seed in range(len(variants[0].batch_s))] if statistic.is_over_time else []
+    series = {key: place for place, key in enumerate(dict.fromkeys([*known, *chain(*(keys for _, keys in found))]))}
     count = max(len(batch_s) for variant in variants for batch_s in variant.batch_s.values()) // phases
     batches = []
     for variant, (cells, keys) in zip(variants, found, strict=True):

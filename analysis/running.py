@@ -7,24 +7,30 @@ ordinary analysis, after the run.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from itertools import chain
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
-from brokerbed.analysis.sequential import Bins, Sizes, Uncertain, looks_ns, title_of, uncertain
+from brokerbed.analysis.queues import Queue
+from brokerbed.analysis.sequential import MEMORIES_MIN, Bins, Sizes, Uncertain, looks_ns, title_of, uncertain
 from brokerbed.log.reader import DTYPE, LogError, Routes, names_and_routes
 from brokerbed.log.record import CLIENTS, DUPLICATE, MAGIC, NAMES_FILE, NOT_BACK, RECORDS_FILE, REPLAY, Kind
 from brokerbed.metrics import Row
-from brokerbed.scenario import Scenario
+from brokerbed.scenario import Law, Scenario
+from brokerbed.scenario.recorded import Connectivity
 from brokerbed.scenario.units import NS_PER_S, duration_text
 
 LAG_NS = NS_PER_S  # what processes wrote in the last second of wall time may not be in their files yet
 CONTROL = [Kind.LINK_SUBSCRIBE, Kind.LINK_UNSUBSCRIBE, Kind.LINK_ADVERTISE, Kind.LINK_UNADVERTISE, Kind.LINK_REFRESH]
 TABLES = {Kind.SUBSCRIBED: 1, Kind.UNSUBSCRIBED: -1, Kind.ADVERTISED: 1, Kind.UNADVERTISED: -1}
 BINS_OF_FIRST_LOOK = 64
+REDRAWS = ("redraw", "redraw_ns")  # durations that are no laws
 Array = np.ndarray[Any, Any]
 ToModel = Callable[[Array], Array]  # from the time of a broker's records to model time
 
@@ -150,10 +156,15 @@ def _routed(records: Array, bins: Array, weights: Array, routes: Routes) -> tupl
     of_receivers = np.append(0.0, np.cumsum(weights[routes.receivers]))
     first, number = routes.of(routed)
     total = of_receivers[first + number] - of_receivers[first]
-    for place in np.flatnonzero((routed["flags"] & NOT_BACK > 0) & (weights[routed["subject"]] > 0)):
-        begin = first[place]
-        if routed["subject"][place] in routes.receivers[begin : begin + number[place]]:
-            total[place] -= weights[routed["subject"][place]]
+    subjects = routed["subject"].astype(np.int64)
+    back = np.flatnonzero((routed["flags"] & NOT_BACK > 0) & (weights[subjects] > 0))
+    _, samples, of_sample = np.unique(
+        first[back] << 32 | subjects[back], return_index=True, return_inverse=True
+    )  # a route and where its messages come from; there are few of these
+    is_in = [
+        subjects[place] in routes.receivers[first[place] : first[place] + number[place]] for place in back[samples]
+    ]
+    total[back] -= weights[subjects[back]] * np.array(is_in, bool)[of_sample]
     return bins[chosen], total * routed["count"]
 
 
@@ -275,17 +286,18 @@ def _put(array: Array | None, places: Array, values: "Array | bool", missing: in
 class Pacer:
     """Looks at a run now and then, and ends it when the half-width of every headline row is small enough."""
 
-    def __init__(self, scenario: Scenario, rows: Sequence[Row], raw: Path) -> None:
+    def __init__(self, scenario: Scenario, rows: Sequence[Row], memory_ns: float, raw: Path) -> None:
+        """`memory_ns`: how long the slowest part of the scenario remembers."""
         clock = scenario.clock
         assert clock.until is not None
         self._until, self._warmup_ns, self._speedup = clock.until, clock.warmup, clock.speedup
         unit_ns = max((it for it in (scenario.period_ns, scenario.longest_pass_ns) if it is not None), default=None)
-        self._looks = [clock.warmup + length for length in looks_ns(clock.warmup, clock.measure, unit_ns)]
+        self._looks = [clock.warmup + length for length in looks_ns(clock.measure, memory_ns, unit_ns)]
         shortest_ns = (self._looks[0] - clock.warmup) if self._looks else clock.measure
-        self._bin_ns = unit_ns or max(1, shortest_ns // BINS_OF_FIRST_LOOK)
-        self._measurement = RunningMeasurement(scenario, raw, clock.warmup, self._bin_ns)
-        self._rows = [row for row in rows if self._measurement.sums(row, 1) is not None]
-        self._others = [row.metric for row in rows if self._measurement.sums(row, 1) is None and row.predicted != 0]
+        self.bin_ns = unit_ns or max(1, shortest_ns // BINS_OF_FIRST_LOOK)
+        self.measurement = RunningMeasurement(scenario, raw, clock.warmup, self.bin_ns)
+        self.rows = [row for row in rows if self.measurement.sums(row, 1) is not None]
+        self._others = [row.metric for row in rows if self.measurement.sums(row, 1) is None and row.predicted != 0]
         self._measured_s = 0.0
         self._open: list[Uncertain] = []
 
@@ -299,16 +311,16 @@ class Pacer:
         def to_model(times_ns: Array) -> Array:
             return times_ns if start_ns is None else np.rint((times_ns - start_ns) * self._speedup).astype(np.int64)
 
-        self._measurement.read(to_model)
+        self.measurement.read(to_model)
         lag_ns = 0 if start_ns is None or is_final else round(LAG_NS * self._speedup)
-        count = max(0, now_ns - self._warmup_ns - lag_ns) // self._bin_ns
+        count = max(0, now_ns - self._warmup_ns - lag_ns) // self.bin_ns
         self._measured_s = (now_ns - self._warmup_ns) / NS_PER_S
         sums = {}
-        for row in self._rows:
-            found = self._measurement.sums(row, count)
+        for row in self.rows:
+            found = self.measurement.sums(row, count)
             assert found is not None, "it was there before"
             sums[title_of(row)] = found
-        self._open = uncertain(self._rows, sums, self._until, self._measured_s)
+        self._open = uncertain(self.rows, sums, self._until, self._measured_s)
         return not self._open
 
     def as_json(self) -> dict[str, Any]:
@@ -334,5 +346,35 @@ class Pacer:
 def pacer_of(scenario: Scenario, raw: Path) -> Pacer:
     from brokerbed.analysis.predict import predict
 
-    rows = [row for row in predict(scenario, detail=False).rows if row.is_headline]
-    return Pacer(scenario, rows, raw)
+    prediction = predict(scenario, detail=False)
+    queues = [relaxation_ns(queue) for way in prediction.ways for queue in way.queues if queue.utilisation < 1]
+    known = [it for it in queues if not isnan(it)]
+    memory_ns = max([scenario.clock.warmup / MEMORIES_MIN, *slow_ns(scenario), *known])
+    return Pacer(scenario, [row for row in prediction.rows if row.is_headline], memory_ns, raw)
+
+
+def slow_ns(scenario: Scenario) -> Iterator[float]:
+    """The durations in which parts of the workload forget their state: those of its laws, and between redraws."""
+    yield from _durations(
+        (scenario.subscriptions, scenario.publications, scenario.publishers, scenario.subscribers, scenario.parts)
+    )
+
+
+def _durations(value: Any) -> Iterator[float]:
+    if isinstance(value, Law):
+        yield value.mean
+    elif isinstance(value, Connectivity):
+        yield value.pass_ns / len(value.cycles_ns)
+    elif isinstance(value, Mapping):
+        yield from chain(*map(_durations, value.values()))
+    elif isinstance(value, list | tuple):
+        yield from chain(*map(_durations, value))
+    elif is_dataclass(value) or isinstance(value, BaseModel):
+        names = type(value).model_fields if isinstance(value, BaseModel) else [it.name for it in fields(value)]
+        yield from (getattr(value, name) or 0 for name in names if name in REDRAWS)
+        yield from chain(*(_durations(getattr(value, name)) for name in names if name not in REDRAWS))
+
+
+def relaxation_ns(queue: Queue) -> float:
+    """The relaxation time of an M/M/1 queue."""
+    return NS_PER_S * queue.effective_demand_s / (1 - queue.utilisation**0.5) ** 2

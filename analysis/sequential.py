@@ -1,12 +1,12 @@
 """When a run knows enough: looks at geometrically growing lengths, and the rows that are still too uncertain. Pure.
 
 A run that may end as soon as an interval is short ends more often when the interval is too short by chance, and the
-more often the more often one looks. So looks are few (each is half as long again as the one before it), and an interval
-counts only if it comes from as many batches as the final analysis uses, by the same estimators: with 20 to 40 batches
-its width is known to a tenth. `make until-campaign` shows how often such intervals contain the true value.
+more often the more often one looks. So looks are few: the measured time grows by half from one to the next. And nobody
+looks before the run is long beside what the slowest part of it remembers: within a shorter time no estimator can see
+that its batches depend on one another. `make coverage-campaign` shows how often such intervals contain the true value.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -20,7 +20,8 @@ from brokerbed.metrics import Row, Statistic, labels_text
 from brokerbed.scenario.units import NS_PER_S
 
 GROWTH = 1.5  # of the measured time from one look to the next
-SHORTEST_PART = 1 / 512  # of the longest measured time: the first look, unless the warm-up is longer
+SHORTEST_PART = 1 / 512  # of the longest measured time: nobody looks before that
+MEMORIES_MIN = 40  # how many times longer than the slowest part remembers a run is before anybody looks
 LONGER_UNKNOWN = 4.0  # where there is no interval yet
 
 
@@ -36,14 +37,14 @@ class Uncertain:
         return {"row": self.title, "half_width": self.half_width, "needs_seconds": self.needs_s}
 
 
-def looks_ns(warmup_ns: int, at_most_ns: int, unit_ns: int | None = None) -> Iterator[int]:
-    """The measured times after which to look, but for the longest; `unit_ns`: only whole periods."""
-    length = at_most_ns
-    lengths = []
-    while length >= max(at_most_ns * SHORTEST_PART, warmup_ns):
-        length /= GROWTH
-        lengths.append(round(length) if unit_ns is None else int(length // unit_ns) * unit_ns)
-    yield from sorted({it for it in lengths if it > 0})
+def looks_ns(at_most_ns: int, memory_ns: float, unit_ns: int | None = None) -> list[int]:
+    """The measured times after which to look, but for the longest. `unit_ns`: only whole periods."""
+    shortest_ns = max(at_most_ns * SHORTEST_PART, MEMORIES_MIN * memory_ns, 1)
+    lengths, length_ns = [], at_most_ns / GROWTH
+    while length_ns >= shortest_ns:
+        lengths.append(round(length_ns) if unit_ns is None else int(length_ns // unit_ns) * unit_ns)
+        length_ns /= GROWTH
+    return sorted({it for it in lengths if it > 0})
 
 
 def estimated(statistic: Statistic, x: Numbers, n: Numbers) -> Estimates:
