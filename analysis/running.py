@@ -89,6 +89,11 @@ class RunningMeasurement:
                     self._count(part, life, records, to_model(records["time_ns"]) - self._begin_ns, file)
         self._peers.match()
 
+    @property
+    def has_all_logs(self) -> bool:
+        """False while the logs of any broker are on another machine."""
+        return all((broker, 1) in self._files for broker in self._scenario.tree.names)
+
     def _lives(self, part: str) -> Iterator[tuple[int, _File]]:
         life, folder = 1, self._raw / part
         while (records := folder / RECORDS_FILE.format(life)).exists():
@@ -300,6 +305,7 @@ class Pacer:
         self._others = [row.metric for row in rows if self.measurement.sums(row, 1) is None and row.predicted != 0]
         self._measured_s = 0.0
         self._open: list[Uncertain] = []
+        self._is_known = False
 
     @property
     def next_ns(self) -> int | None:
@@ -321,18 +327,19 @@ class Pacer:
             assert found is not None, "it was there before"
             sums[title_of(row)] = found
         self._open = uncertain(self.rows, sums, self._until, self._measured_s)
-        return not self._open
+        self._is_known = not self._open and self.measurement.has_all_logs
+        return self._is_known
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "half_width": self._until, "reached": not self._open, "measured_seconds": self._measured_s,
+            "half_width": self._until, "reached": self._is_known, "measured_seconds": self._measured_s,
             "open": [row.as_json() for row in self._open], "not_watched": sorted(set(self._others)),
             "said": list(self._said()),
         }  # fmt: skip
 
     def _said(self) -> Iterator[str]:
         length = duration_text(self._measured_s)
-        if not self._open:
+        if self._is_known:
             yield f"every row that is watched is known to {self._until:.3g} of its value after {length} of model time"
         for row in self._open:
             known = "has no interval yet" if row.half_width is None else f"is known to {row.half_width:.2%}"

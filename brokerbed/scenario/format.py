@@ -77,9 +77,13 @@ class Clock(Part):
             raise problem("goes with until, as in {warmup: 120s, until: 1%, at_most: 4h}", "at_most")
         if "until" not in given:
             return value
-        if parse_fraction(value["until"]) == 0:
-            raise problem("must be more than 0%, as no measurement is exact", "until")
         return value | {"measure": value["at_most"]}
+
+    @model_validator(mode="after")
+    def _until_something(self) -> Self:
+        if self.until == 0:
+            raise problem("must be more than 0%, as no measurement is exact", "until")
+        return self
 
     def going_on_until(self, half_width: float) -> "Clock":
         """The same clock for runs that end when every headline row is known to this part of its value."""

@@ -22,28 +22,29 @@ Draw = Callable[[np.random.Generator, int], tuple[Numbers, Numbers, float]]  # x
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    covered: float  # part of the runs that ended in time whose interval holds the true value
-    too_long: float  # part of the runs that went on to the end
-    lengths: Numbers  # of those that ended in time, as parts of the longest
+    covered: float  # part of the runs whose interval holds the true value
+    too_long: float  # part of the runs that were still uncertain at the longest length
+    lengths: Numbers  # as parts of the longest
 
     def __str__(self) -> str:
         low, middle, high = np.quantile(self.lengths, [0.05, 0.5, 0.95])
-        return f"{self.covered:.1%} (longest reached {self.too_long:.1%}; length {low:.3f} {middle:.3f} {high:.3f})"
+        return f"{self.covered:.1%} (uncertain at the end {self.too_long:.1%}; length {low:.3f} {middle:.3f} {high:.3f})"
 
 
 def stopped(draw: Draw, statistic: Statistic, until: float, memory: float, number: int, seed: int = 1) -> Stopped:
     x, n, true = draw(np.random.default_rng(seed), number)
-    length, covered = np.full(number, np.nan), np.zeros(number, bool)
+    length, covered, too_long = np.full(number, np.nan), np.zeros(number, bool), 0
     for look in (*looks_ns(BINS, memory), BINS):
         left = np.flatnonzero(np.isnan(length))
         if not len(left):
             break
         found = estimated(statistic, x[left, None, :look], n[left, None, :look])
-        is_over = half_widths(found, true) <= until
+        is_known = half_widths(found, true) <= until
+        too_long += int(look == BINS) * int((~is_known).sum())
+        is_over = is_known | (look == BINS)
         length[left[is_over]] = look / BINS
         covered[left[is_over]] = ((found.low <= true) & (true <= found.high))[is_over]
-    has_ended = ~np.isnan(length)
-    return Stopped(float(covered[has_ended].mean()), 1 - float(has_ended.mean()), length[has_ended])
+    return Stopped(float(covered.mean()), too_long / number, length)
 
 
 def counts(per_bin: float) -> Draw:
