@@ -82,9 +82,7 @@ def comparison(directories: Sequence[Finished]) -> Comparison:
     return Comparison(tuple(_distinguished(names)), tuple(zip(rows, values, strict=True)), tuple(changes))
 
 
-def _change(
-    first: dict[str, Any] | None, other: dict[str, Any] | None, paired: dict[str, Any] | None
-) -> Change | None:
+def _change(first: dict[str, Any] | None, other: dict[str, Any] | None, paired: dict[str, Any] | None) -> Change | None:
     """None where a value or an interval is missing."""
     if paired is not None and paired["ci_low"] is not None:
         return Change(paired["difference"], (paired["ci_low"], paired["ci_high"]), True)

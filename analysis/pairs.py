@@ -46,7 +46,7 @@ class Difference:
 
     @property
     def times_shorter(self) -> float | None:
-        """How many times longer independent runs must be for an interval like this; None if that is unknown or infinite."""
+        """How many times longer independent runs must be for such an interval; None if that is unknown or infinite."""
         if self.paired is None or self.unpaired is None or self.paired[0] == self.paired[1]:
             return None
         return ((self.unpaired[1] - self.unpaired[0]) / (self.paired[1] - self.paired[0])) ** 2

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from brokerbed.analysis.queues import Queue
 from brokerbed.analysis.sequential import MEMORIES_MIN, Bins, Sizes, Uncertain, looks_ns, title_of, uncertain
-from brokerbed.log.reader import DTYPE, LogError, Routes, names_and_routes
+from brokerbed.log.reader import DTYPE, Routes, names_and_routes
 from brokerbed.log.record import CLIENTS, DUPLICATE, MAGIC, NAMES_FILE, NOT_BACK, RECORDS_FILE, REPLAY, Kind
 from brokerbed.metrics import Row
 from brokerbed.scenario import Law, Scenario

@@ -1,4 +1,4 @@
-"""What the options --until and --pair of `run` make of a scenario file, and how the differences of a pair are printed."""
+"""What the options --until and --pair of `run` make of a scenario file, and how a pair is printed."""
 
 import re
 from dataclasses import replace
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic_core import PydanticCustomError
+
 from brokerbed.options import BadInputError
 from brokerbed.scenario import Experiment, ScenarioError, load
 from brokerbed.scenario.units import parse_fraction
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 Until = Annotated[
     str | None,
     typer.Option(
-        metavar="1%", help="Measure until every headline row is known to this part of its value, instead of clock.measure."
+        metavar="1%",
+        help="Measure until every headline row is known to this part of its value, instead of clock.measure.",
     ),
 ]
 Pair = Annotated[

@@ -51,6 +51,7 @@ from brokerbed.scenario.workload import WORKLOAD
 
 COPIES_MAX = 100_000  # of all peers; each is a session of its own
 PAYLOAD_BYTES_MAX = 268_000_000  # MQTT's largest packet is 268 435 455 bytes, headers included
+LONGEST_EXAMPLE = "{warmup: 120s, until: 1%, at_most: 4h}"
 LONGER_MAX = 20  # how much longer than clock.measure --until measures at most, if the file has no clock.at_most
 
 
@@ -68,13 +69,15 @@ class Clock(Part):
     @model_validator(mode="before")
     @classmethod
     def _measure_or_until(cls, value: Any) -> Any:
-        given = {key for key in ("measure", "until", "at_most") if isinstance(value, dict) and value.get(key) is not None}
+        if not isinstance(value, dict):
+            return value
+        given = {key for key in ("measure", "until", "at_most") if value.get(key) is not None}
         if given >= {"measure", "until"}:
             raise problem("until and measure do not go together; leave out one of them", "until")
         if given == {"until"}:
-            raise problem("until needs a longest time to measure, as in {warmup: 120s, until: 1%, at_most: 4h}", "until")
+            raise problem(f"until needs a longest time, as in {LONGEST_EXAMPLE}", "until")
         if "at_most" in given and "until" not in given:
-            raise problem("goes with until, as in {warmup: 120s, until: 1%, at_most: 4h}", "at_most")
+            raise problem(f"goes with until, as in {LONGEST_EXAMPLE}", "at_most")
         if "until" not in given:
             return value
         return value | {"measure": value["at_most"]}

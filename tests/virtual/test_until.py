@@ -47,9 +47,7 @@ def ended(folder: Path, text: str) -> Ended:
         pacers.append(pacer_of(scenario, raw))
         return pacers[0]
 
-    run_folder = run(
-        load(folder / "s.yaml"), "virtual", None, 1, folder, lambda _: None, notify=said.append, pace=pace
-    )
+    run_folder = run(load(folder / "s.yaml"), "virtual", None, 1, folder, lambda _: None, notify=said.append, pace=pace)
     return Ended(run_folder, pacers[0], json.loads((run_folder / "run.json").read_text()), said)
 
 
@@ -59,7 +57,9 @@ def early(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = ds.dataset(folder / "log", format="parquet", partitioning="hive").to_table().to_pylist()
+    rows: list[dict[str, Any]] = (
+        ds.dataset(folder / "log", format="parquet", partitioning="hive").to_table().to_pylist()
+    )
     return rows
 
 
@@ -122,7 +122,9 @@ def test_longest_time_is_too_short_and_the_run_says_for_what_and_how_long_it_wou
 
 def test_a_run_that_ends_early_has_the_events_of_a_longer_one_until_then(early: Ended, tmp_path: Path) -> None:
     _, end_ns = early.description["measured_ns"]
-    longer = ended(tmp_path, TEXT.replace("until: 8%", "until: 0.001%").replace("at_most: 500s", f"at_most: {end_ns}ns"))
+    longer = ended(
+        tmp_path, TEXT.replace("until: 8%", "until: 0.001%").replace("at_most: 500s", f"at_most: {end_ns}ns")
+    )
 
     def before_end(folder: Path) -> list[tuple[Any, ...]]:
         return [tuple(row.values()) for row in rows_of(folder) if row["time_ns"] < end_ns]

@@ -28,7 +28,9 @@ class Stopped:
 
     def __str__(self) -> str:
         low, middle, high = np.quantile(self.lengths, [0.05, 0.5, 0.95])
-        return f"{self.covered:.1%} (uncertain at the end {self.too_long:.1%}; length {low:.3f} {middle:.3f} {high:.3f})"
+        return (
+            f"{self.covered:.1%} (uncertain at the end {self.too_long:.1%}; length {low:.3f} {middle:.3f} {high:.3f})"
+        )
 
 
 def stopped(draw: Draw, statistic: Statistic, until: float, memory: float, number: int, seed: int = 1) -> Stopped:
