@@ -57,10 +57,7 @@ def measured_by_count(
     If there are more batches than `per_series_max`, neighbours are merged.
     """
     for _, row_cells in cells.groupby(KEY, sort=False):
-        x, n = by_series(row_cells, batches, phases)
-        if per_series_max is not None and per_series_max < x.shape[1]:
-            first_of_each = np.arange(per_series_max) * x.shape[1] // per_series_max
-            x, n = (np.add.reduceat(numbers, first_of_each, axis=1) for numbers in (x, n))
+        x, n = with_fewer_batches(*by_series(row_cells, batches, phases), per_series_max)
         yield from _estimated_rows(row_cells[KEY].drop_duplicates(), x[None], n[None])
 
 
@@ -94,6 +91,14 @@ def by_series(cells: pd.DataFrame, batches: int, phases: int = 1) -> tuple[Numbe
     for numbers, name in ((x, "x"), (n, "n")):
         np.add.at(numbers, (series.ngroup(), cells["batch"] // phases), cells[name])
     return x, n
+
+
+def with_fewer_batches(x: Numbers, n: Numbers, per_series_max: int | None) -> tuple[Numbers, Numbers]:
+    """The same with neighbours merged, if there are more batches in a series than that."""
+    if per_series_max is None or per_series_max >= x.shape[1]:
+        return x, n
+    first_of_each = np.arange(per_series_max) * x.shape[1] // per_series_max
+    return np.add.reduceat(x, first_of_each, axis=1), np.add.reduceat(n, first_of_each, axis=1)
 
 
 def phase_key(phase: str) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def experiment_of(folder: Path) -> Experiment:
     experiment = load(top / "scenario.yaml")
     if experiment.is_sweep != (point is not None) or (point or 0) >= len(experiment.points):
         raise RunError(f"{folder}: the scenario of {top} has no such point")
-    return replace(experiment, is_sweep=False, points=(experiment.points[point or 0],))
+    return replace(experiment, is_sweep=False, is_pair=False, points=(experiment.points[point or 0],))
 
 
 def _top_of(folder: Path) -> tuple[Path, int | None]:
@@ -128,8 +128,8 @@ def _run(number: int, point: int, folder: Path, scenario: Scenario) -> Run:
     if wall_s is None:
         raise RunError(f"{folder}: the run has not finished, or was interrupted; run the scenario again")
     parts = _parts(folder / "log", scenario.tree.names)
-    seeded = replace(scenario, seed=seed)
-    return Run(number, point, folder, seeded, ground, model_s, wall_s, (begin_ns, end_ns), parts, warnings)
+    as_run = replace(scenario, seed=seed, clock=scenario.clock.measured(begin_ns, end_ns))
+    return Run(number, point, folder, as_run, ground, model_s, wall_s, (begin_ns, end_ns), parts, warnings)
 
 
 def described(folder: Path) -> dict[str, Any]:

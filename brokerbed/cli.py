@@ -21,6 +21,7 @@ from brokerbed.analysis.errors import AdviceError, MasterError, RunError, SparkE
 from brokerbed.analysis.java import JavaError
 from brokerbed.analysis.jobs.cluster import check_master
 from brokerbed.entry import INTERRUPTED
+from brokerbed.experiments import Pair, Until, print_pair, with_options
 from brokerbed.gate_command import gate
 from brokerbed.new_command import new
 from brokerbed.options import (
@@ -139,6 +140,8 @@ def run(
     on: Ground = "local",
     seed: Seed = None,
     seeds: Seeds = 1,
+    until: Until = None,
+    pair: Pair = None,
     out: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
     master: Master = None,
     engine: Engines = None,
@@ -163,12 +166,13 @@ def run(
     """
     from brokerbed import present
     from brokerbed.analysis.predict import predict as predicted
+    from brokerbed.analysis.running import pacer_of
     from brokerbed.orchestrator.run import run as run_experiment
     from brokerbed.progress import progress
 
     page = page_address(live_at or "127.0.0.1:0") if live or live_at else None
     kind = ground_kind(on, engine or [], page is not None)
-    experiment = load(shipped.find(file))
+    experiment = with_options(shipped.find(file), until, pair)
     if kind.extra is not None:
         extras.need(kind.extra, f"the {on} ground")
     if not no_analyse:
@@ -179,7 +183,7 @@ def run(
     spread = None if master is None or kind.is_real_time else partial(_spread, master, verbose)
     with progress(f"{experiment.name} on {on}") as report:
         folder = run_experiment(
-            experiment, on, seed, seeds, out, report, spread, present.notify, engine or (), page, predicted
+            experiment, on, seed, seeds, out, report, spread, present.notify, engine or (), page, predicted, pacer_of
         )
     if not no_analyse:
         allow = allow_inconclusive, allow_unpredicted
@@ -235,6 +239,8 @@ def _analyse(
             page = report.write(analysis.finished.folder)
         if not as_json:
             present.print_analysis(analysis, detail, page)
+            if analysis.pair is not None:
+                print_pair(analysis.pair)
         if not is_warned:
             present.print_warnings([point.prediction for point in analysis.points])
     if as_json:

@@ -170,19 +170,27 @@ def _figures(row: Compared, detail: bool = False) -> tuple[str, ...]:
 
 
 def print_comparison(comparison: "Comparison") -> None:
-    """Prints runs side by side: the measurements of each, and the prediction where it is the same for all."""
+    """Prints runs side by side: the measurements of each, and the prediction where it is the same for all. An asterisk
+    marks values whose difference from the first run is shown.
+    """
     predicted = [{value["predicted"] for value in values if value is not None} for _, values in comparison.rows]
     is_shared = all(len(distinct) == 1 for distinct in predicted)
     names = [name for name in comparison.names for name in ((name,) if is_shared else (name, "predicted"))]
     table = _table("metric", *(("predicted",) if is_shared else ()), *names, right=("predicted", *names))
-    for (metric, labels), values in comparison.rows:
+    for ((metric, labels), values), changes in zip(comparison.rows, comparison.differences, strict=True):
         cells = [number(next(value["predicted"] for value in values if value is not None))] if is_shared else []
-        for value in values:
-            cells.append("-" if value is None else _short(value))
+        for value, change in zip(values, changes, strict=True):
+            mark = " *" if change is not None and change.is_shown else ""
+            cells.append("-" if value is None else _short(value) + mark)
             if not is_shared:
                 cells.append("-" if value is None else number(value["predicted"]))
         table.add_row(f"{metric} {' -> '.join(value for _, value in labels)}".strip(), *cells)
     console().print(table)
+    known = [change for changes in comparison.differences for change in changes if change is not None]
+    if known:
+        shown = sum(change.is_shown for change in known)
+        text = f"* differs from {comparison.names[0]}: {shown} of {len(known)} differences are shown (95% interval)"
+        console().print(text, markup=False, soft_wrap=True)
 
 
 def _short(entry: dict[str, Any]) -> str:

@@ -63,7 +63,11 @@ class Crowd:
             actor.begin()
 
     def stop(self) -> None:
-        """Connects all peers after the measured time, so that waiting messages can arrive. Nothing new is published."""
+        """Connects all peers after the measured time, so that waiting messages can arrive. Nothing new is published.
+
+        The measured time may end earlier than was planned.
+        """
+        self.end_ns = min(self.end_ns, self.clock.now_ns)
         for actor in (*self.peers, *self.others):
             actor.stop()
 
@@ -82,6 +86,8 @@ class Crowd:
         at, end_ns = self.clock.at, self.end_ns
 
         def step(item: Any) -> None:
+            if item[0] >= self.end_ns:  # the measured time has ended early
+                return
             act(item)
             item = next(items, None)
             if item is not None and item[0] < end_ns:

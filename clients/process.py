@@ -249,11 +249,14 @@ def main() -> None:
     parser.add_argument("scenario", type=Path, help="the scenario file")
     parser.add_argument("--point", type=int, default=0, help="the point of its sweep")
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--measure-ns", type=int, help="how long to measure, instead of the scenario's clock.measure")
     parser.add_argument("--part", type=int, default=0, help="which part of the clients")
     parser.add_argument("--parts", type=int, default=1, help="how many parts there are")
     parser.add_argument("--log", type=Path, required=True, help="folder of the raw log")
     options = parser.parse_args()
     scenario = replace(load(options.scenario).points[options.point], seed=options.seed)
+    if options.measure_ns is not None:
+        scenario = replace(scenario, clock=scenario.clock.model_copy(update={"measure": options.measure_ns}))
     sys.exit(kind_of_peers(scenario).run(_serve(scenario, options)))
 
 

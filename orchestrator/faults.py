@@ -61,7 +61,6 @@ class Faults:
         self._probe_ns = probe_ns
         self._scenario = network.scenario
         self._clock = network.clock
-        self._end_ns = network.end_ns
         self._struck = StruckNetwork(network.hosts.values(), network.links, peers, network.clients_at)
         self._open: dict[int, Strike] = {}  # faults that are not healed yet
         self._lasts_ns: dict[int, int] = {}  # the durations of faults whose effect was not confirmed yet
@@ -83,7 +82,7 @@ class Faults:
     def _strike(self, scheduled: tuple[Fault, Random, Demand, Demand | None]) -> None:
         fault, draws, lasts, every = scheduled
         clock = self._clock
-        if clock.now_ns >= self._end_ns:
+        if clock.now_ns >= self._network.end_ns:
             return
         if every is not None:
             clock.at(clock.now_ns + every(), self._strike, scheduled)

@@ -20,7 +20,7 @@ from brokerbed.log.record import CLIENTS, RECORDS_FILE
 from brokerbed.metrics import Expectation
 from brokerbed.orchestrator import run_directory, run_request
 from brokerbed.orchestrator.estimate import Predict, announcement, estimate
-from brokerbed.orchestrator.grounds.base import Announce, GroundError, Notify, Place, Played, Progress
+from brokerbed.orchestrator.grounds.base import Announce, GroundError, Notify, Pacer, Place, Played, Progress
 from brokerbed.orchestrator.grounds.real import Watcher
 from brokerbed.orchestrator.grounds.registry import GROUNDS, VIRTUAL
 from brokerbed.orchestrator.workers import ended_by_signals, on_signal, run_on_all_cores
@@ -28,6 +28,9 @@ from brokerbed.scenario import Experiment, Scenario
 
 WATCH_S = 1.0  # how often we check what other processes have finished
 SEEN_S_MAX = 60.0  # until shared storage shows what another machine has written (NFS caches for that long)
+
+
+Pace = Callable[[Scenario, Path], Pacer]  # for a scenario and the folder of its raw logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Task:
     point: int = 0
     engines: tuple[str, ...] = ()  # of the docker ground
     live: tuple[str, int] | None = None  # where the live page is served
+    pace: Pace | None = None  # makes what ends the run early; it is pickled, so it must be a module-level function
 
     def absolute(self) -> "Task":
         return replace(self, folder=self.folder.absolute(), file=self.file.absolute())
@@ -81,10 +85,12 @@ def run(
     engines: Sequence[str] = (),
     live: tuple[str, int] | None = None,
     predict: Predict | None = None,
+    pace: Pace | None = None,
 ) -> Path:
     """Runs each point with `seeds` seeds, beginning with `seed` or the scenario's own, and returns the run directory.
 
-    With `predict`, long runs are announced, and predictions are shown during a run.
+    With `predict`, long runs are announced, and predictions are shown during a run. With `pace`, runs whose clock has
+    `until` end when they know enough.
     """
     points = [replace(point, seed=point.seed if seed is None else seed) for point in experiment.points]
     kind = GROUNDS[ground]
@@ -97,7 +103,7 @@ def run(
         folder, lock = _directory(experiment, request, points[0].seed, out, notify)
     with closing(lock), _os_errors_reported(folder):
         tasks = [
-            replace(task, engines=tuple(engines), live=live)
+            replace(task, engines=tuple(engines), live=live, pace=pace)
             for task in _tasks(experiment, ground, points, seeds, folder)
         ]
         left = [task.scenario for task in tasks if not run_directory.is_finished(task.folder)]
@@ -110,6 +116,9 @@ def run(
         else:
             _run_all(tasks, ground, progress, spread, notify, predict)
             run_directory.describe_all(folder, points[0], ground, len(experiment.points), seeds)
+        for task in tasks:
+            for line in run_directory.ended_by_pacer(task.folder):
+                notify(line if len(tasks) == 1 else f"{task.folder.relative_to(folder)}: {line}")
     return folder
 
 
@@ -120,11 +129,9 @@ def _directory(
     place = out, experiment.name, request.ground, seed
     directory = None
     if experiment.is_sweep or request.seeds > 1:
-        directory = _interrupted_directory(
-            run_directory.existing(*place), Path(experiment.file).read_bytes(), request, notify
-        )
+        directory = _interrupted_directory(run_directory.existing(*place), experiment.text, request, notify)
     if directory is None:
-        folder = run_directory.create(*place, experiment.file, experiment.files)
+        folder = run_directory.create(*place, experiment)
         directory = folder, run_request.write(folder, request)
     run_directory.point_latest_to(directory[0])
     return directory
@@ -240,11 +247,15 @@ def _run_task(task: Task, progress: Progress, notify: Notify, predict: Predict |
     raw = folder / "raw"
     kind = GROUNDS[task.ground]
     expected = predict(scenario, True) if predict is not None and kind.is_real_time else None
+    pacer = task.pace(scenario, raw) if task.pace is not None and scenario.clock.until is not None else None
     ground = kind.make(task.engines, _watcher_of(task, notify, expected))
     with on_signal(ground.stop), _observed(task, expected, ground.played) as announce:
         collect = partial(_collect, raw, folder / "log", ground.played, scenario.clock.speedup)
         try:
-            ground.play(scenario, Place(task.file, task.point, raw, announce), progress)
+            ground.play(scenario, Place(task.file, task.point, raw, announce, pacer), progress)
+            if pacer is not None:
+                end_ns = ground.played.end_ns or scenario.clock.warmup + scenario.clock.measure
+                pacer.is_over(end_ns, ground.played.start_ns, is_final=True)
         except BaseException:  # the log is kept even if the run was interrupted
             with suppress(OSError, LogError):  # the reason why the run failed matters more
                 collect()
@@ -252,7 +263,7 @@ def _run_task(task: Task, progress: Progress, notify: Notify, predict: Predict |
         collect()
     for warning in ground.played.warnings:
         notify(f"warning: {warning}")
-    run_directory.describe(folder, scenario, task.ground, started, time.monotonic() - begun, ground.played)
+    run_directory.describe(folder, scenario, task.ground, started, time.monotonic() - begun, ground.played, pacer)
 
 
 def _observed(task: Task, expected: Expectation | None, played: Played) -> "AbstractContextManager[Announce]":

@@ -11,7 +11,6 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,14 +20,14 @@ import numpy as np
 from pydantic import BaseModel
 
 from brokerbed.broker.values import NS_PER_S
-from brokerbed.orchestrator.grounds.base import Played
-from brokerbed.scenario import Scenario
+from brokerbed.orchestrator.grounds.base import Pacer, Played
+from brokerbed.scenario import Experiment, Scenario
 from brokerbed.scenario.topology import Tree
 
 PACKAGES = ("mqtt5", "numpy", "pyarrow", "pyspark", "uvloop")  # packages whose version may affect the results of a run
 
 
-def create(out: Path, name: str, ground: str, seed: int, scenario_file: str, files: Iterable[str]) -> Path:
+def create(out: Path, name: str, ground: str, seed: int, experiment: Experiment) -> Path:
     """Creates a new directory for a run, with the scenario file and the files that it needs beside it."""
     stamp = time.strftime("%Y%m%dT%H%M%S")
     out.mkdir(parents=True, exist_ok=True)
@@ -39,9 +38,9 @@ def create(out: Path, name: str, ground: str, seed: int, scenario_file: str, fil
         except FileExistsError:
             continue
         break
-    shutil.copyfile(scenario_file, folder / "scenario.yaml")
-    for file in files:
-        shutil.copyfile(Path(scenario_file).with_name(file), folder / file)
+    (folder / "scenario.yaml").write_bytes(experiment.text)
+    for file in experiment.files:
+        shutil.copyfile(Path(experiment.file).with_name(file), folder / file)
     return folder
 
 
@@ -65,6 +64,15 @@ def is_finished(folder: Path) -> bool:
         return False
 
 
+def ended_by_pacer(folder: Path) -> list[str]:
+    """What run.json says about why a run ended, if its clock has `until`."""
+    try:
+        document = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        return [str(line) for line in document["until"]["said"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
 def describe_all(folder: Path, first: Scenario, ground: str, points: int, seeds: int) -> None:
     """Writes the run.json of a finished sweep, or of several seeds."""
     runs = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("**/run.json"))]
@@ -79,9 +87,12 @@ def describe_all(folder: Path, first: Scenario, ground: str, points: int, seeds:
 
 def describe(
     folder: Path, scenario: Scenario, ground: str, started: float, wall_s: float | None = None,
-    played: Played | None = None,
+    played: Played | None = None, pacer: Pacer | None = None,
 ) -> None:  # fmt: skip
     """Writes run.json; without `wall_s` the run has not finished."""
+    begin_ns, end_ns = scenario.clock.warmup, scenario.clock.warmup + scenario.clock.measure
+    if played is not None and played.end_ns is not None:
+        end_ns = played.end_ns
     document = {
         "scenario": plain(scenario),
         "seed": scenario.seed,
@@ -92,12 +103,14 @@ def describe(
         "packages": {name: version(name) for name in PACKAGES},
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "wall_seconds": wall_s,
-        "model_seconds": scenario.clock.measure / NS_PER_S,
-        "measured_ns": [scenario.clock.warmup, scenario.clock.warmup + scenario.clock.measure],
+        "model_seconds": (end_ns - begin_ns) / NS_PER_S,
+        "measured_ns": [begin_ns, end_ns],
         "clock_offsets_ns": {} if played is None else played.clocks.as_json(),
         "warnings": [] if played is None else played.warnings,
         "testbed": {} if played is None else played.notes,
     }
+    if pacer is not None and wall_s is not None:
+        document["until"] = pacer.as_json()
     _write(folder / "run.json", document)
 
 

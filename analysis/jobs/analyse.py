@@ -26,6 +26,7 @@ from brokerbed.analysis.jobs.series import gather
 from brokerbed.analysis.jobs.session import Progress, session, with_tasks
 from brokerbed.analysis.measured import phase_key, unseen_rate
 from brokerbed.analysis.moved_runs import followed
+from brokerbed.analysis.pairs import Pair, Variant, differences
 from brokerbed.analysis.placement import Placement, placement_of, predict_runs
 from brokerbed.analysis.predict import Prediction
 from brokerbed.analysis.report.figures import quantity
@@ -104,6 +105,7 @@ class Analysis:
     finished: Finished
     points: tuple[Point, ...]
     samples: tuple[series.Sample, ...]  # what the report draws
+    pair: Pair | None = None  # if the two points are variants with the same random numbers
 
     @property
     def agrees(self) -> bool:
@@ -117,7 +119,8 @@ class Analysis:
             return ({"at": at} if at else {}) | self.points[0].as_json(detail=True) | folder
         points = [{"at": dict(point.runs[0].scenario.at), **point.as_json(detail)} for point in self.points]
         name = self.finished.experiment.name
-        return {"scenario": name, "points": points, "agrees": self.agrees} | folder
+        pair = {} if self.pair is None else {"pair": self.pair.as_json()}
+        return {"scenario": name, "points": points, **pair, "agrees": self.agrees} | folder
 
 
 def analyse(
@@ -146,13 +149,18 @@ def analyse(
                 done += portion.rows
                 spark.catalog.clearCache()
             points = tuple(point for part in parts for point in part.points)
-            analysis = Analysis(finished, points, tuple(sample for part in parts for sample in part.samples))
+            samples = tuple(sample for part in parts for sample in part.samples)
+            analysis = Analysis(finished, points, samples, parts[0].pair)
             write(analysis)
             yield analysis
 
 
 def portions(finished: Finished) -> Iterator[Finished]:
-    """Parts of a sweep to analyse together: many points, as each job takes a while, but few enough for the heap."""
+    """Parts of a sweep to analyse together: many points, as each job takes a while, but few enough for the heap. The
+    variants of a pair stay together."""
+    if finished.experiment.is_pair:
+        yield finished
+        return
     runs: list[Run] = []
     for number in range(len(finished.experiment.points)):
         more = finished.of_point(number)
@@ -202,7 +210,26 @@ def _analysis(facts: Facts, progress: Progress) -> Analysis:
             tuple(_placements(facts, runs)), _batches(facts, measured_cells, runs),
         )  # fmt: skip
         points.append(point)
-    return Analysis(finished, tuple(points), tuple(gathered.samples))
+    pair = pair_of(facts, measured_cells, points) if finished.experiment.is_pair else None
+    return Analysis(finished, tuple(points), tuple(gathered.samples), pair)
+
+
+def pair_of(facts: Facts, cells: pd.DataFrame, points: Sequence[Point]) -> Pair:
+    variants = [
+        Variant(
+            point.headline,
+            cells[cells["point"] == number],
+            {run.number: facts.batch_s[run.number] for run in point.runs},
+        )
+        for number, point in enumerate(points)
+    ]
+    runs = [run for point in points for run in point.runs]
+    phases = PHASES if any(run.scenario.profiles for run in runs) else 1
+    ((key, first),) = points[0].runs[0].scenario.at.items()
+    values = first, points[1].runs[0].scenario.at[key]
+    names = tuple(value if isinstance(value, str) else json.dumps(value) for value in values)
+    found = differences(variants[0], variants[1], phases, batches_max(runs, facts.batch_s))
+    return Pair(key, (names[0], names[1]), tuple(found))
 
 
 def _batches(facts: Facts, measured_cells: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:

@@ -62,7 +62,7 @@ def tables(
     """The same piece by piece, so that a log of any length can be read."""
     life, position = 1, 0
     while (folder / RECORDS_FILE.format(life)).exists() or life == 1:
-        names, routes = _names(folder / NAMES_FILE.format(life))
+        names, routes = names_and_routes(folder / NAMES_FILE.format(life))
         lookup = pa.array([*names, None], pa.string())  # the last one for "there is none"
         for records in _records(folder / RECORDS_FILE.format(life), records_max):
             for piece in _pieces(records if clock is None else clock.of(records), routes):
@@ -147,7 +147,7 @@ def _records(file: Path, records_max: int) -> Iterator[np.ndarray]:
         raise LogError(f"{file}: {error.strerror}") from None
 
 
-def _names(file: Path) -> tuple[list[str], Routes]:
+def names_and_routes(file: Path) -> tuple[list[str], Routes]:
     names: list[str] = []
     routes: dict[int, list[int]] = {}
     try:

@@ -68,10 +68,13 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_CHARACTERS_MAX else text[: SHOWN_CHARACTERS_MAX - 3] + "..."
 
 
-def read_document(path: Path) -> Node:
-    """The root mapping of the file, or a ScenarioError that says what is wrong with it as YAML."""
+def read_document(path: Path, added: str = "") -> Node:
+    """The root mapping of the file, or a ScenarioError that says what is wrong with it as YAML.
+
+    `added` are lines that the command line adds at the end.
+    """
     file = str(path)
-    text = _read_text(path, file)
+    text = _read_text(path, file) + added
     try:
         root = _Composer(file).compose(text)
     except yaml.MarkedYAMLError as error:

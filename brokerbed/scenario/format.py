@@ -51,6 +51,8 @@ from brokerbed.scenario.workload import WORKLOAD
 
 COPIES_MAX = 100_000  # of all peers; each is a session of its own
 PAYLOAD_BYTES_MAX = 268_000_000  # MQTT's largest packet is 268 435 455 bytes, headers included
+LONGEST_EXAMPLE = "{warmup: 120s, until: 1%, at_most: 4h}"
+LONGER_MAX = 20  # how much longer than clock.measure --until measures at most, if the file has no clock.at_most
 
 
 BrokerCount = Annotated[int, Field(strict=True, ge=1, le=topology.BROKERS_MAX)]
@@ -59,8 +61,41 @@ BrokerCount = Annotated[int, Field(strict=True, ge=1, le=topology.BROKERS_MAX)]
 class Clock(Part):
     example = "{warmup: 120s, measure: 600s}"
     warmup: DurationOrZeroNs = 0
-    measure: DurationNs
+    measure: DurationNs  # with `until`, the longest that is measured
+    until: Fraction | None = None
+    at_most: DurationNs | None = None
     speedup: Annotated[float, Field(strict=True, gt=0, le=1e6)] = 1.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _measure_or_until(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        given = {key for key in ("measure", "until", "at_most") if value.get(key) is not None}
+        if given >= {"measure", "until"}:
+            raise problem("until and measure do not go together; leave out one of them", "until")
+        if given == {"until"}:
+            raise problem(f"until needs a longest time, as in {LONGEST_EXAMPLE}", "until")
+        if "at_most" in given and "until" not in given:
+            raise problem(f"goes with until, as in {LONGEST_EXAMPLE}", "at_most")
+        if "until" not in given:
+            return value
+        return value | {"measure": value["at_most"]}
+
+    @model_validator(mode="after")
+    def _until_something(self) -> Self:
+        if self.until == 0:
+            raise problem("must be more than 0%, as no measurement is exact", "until")
+        return self
+
+    def going_on_until(self, half_width: float) -> "Clock":
+        """The same clock for runs that end when every headline row is known to this part of its value."""
+        at_most = self.at_most or LONGER_MAX * self.measure
+        return self.model_copy(update={"until": half_width, "at_most": at_most, "measure": at_most})
+
+    def measured(self, begin_ns: int, end_ns: int) -> "Clock":
+        """The clock of a run that has measured from then to then."""
+        return self.model_copy(update={"warmup": begin_ns, "measure": end_ns - begin_ns})
 
 
 class Levels(Part):

@@ -16,34 +16,57 @@ from brokerbed.scenario.resolve import resolve
 from brokerbed.scenario.routing import routing_schema
 
 SWEEP_POINTS_MAX = 20_000  # each is a run of its own
-NOT_SWEPT = ("scenario", "name", "sweep")  # what makes the points one experiment
+_VARYING = ("sweep", "pair")
+NOT_SWEPT = ("scenario", "name", *_VARYING)  # what makes the points one experiment
+PAIR_VALUES = 2
 ENTRIES_SHOWN_MAX = 8  # of a list, in an error message
 
 Assignment = dict[str, Node]  # dotted path -> value, for one point of a sweep
 
 
-def load(path: Path) -> Experiment:
-    """The experiment that the file describes. Raises ScenarioError, and nothing else, if it describes none."""
+def load(path: Path, added: str = "") -> Experiment:
+    """The experiment that the file describes, with lines `added` at its end. Raises ScenarioError, and nothing else, if
+    it describes none."""
     file = str(path)
-    document = read_document(path)
+    document = read_document(path, added)
     assert isinstance(document.value, dict)
-    sweep = document.value.get("sweep")
-    base = Node({key: node for key, node in document.value.items() if key != "sweep"}, document.line)
-    if sweep is None or sweep.value is None:
+    sweep, pair = (node if (node := document.value.get(key)) and node.value is not None else None for key in _VARYING)
+    base = _without_sweep(document)
+    if pair is not None:
+        _check_pair(file, pair, sweep)
+        sweep = pair
+    if sweep is None:
         scenario = _scenario(file, base, {})
         return Experiment(file, scenario.name, False, (scenario,))
     points = []
     for assignment in _assignments(file, sweep):
         at = {dotted: node.plain() for dotted, node in assignment.items()}
         points.append(_scenario(file, _assigned(file, base, assignment), at))
-    return Experiment(file, points[0].name, True, tuple(points))
+    return Experiment(file, points[0].name, True, tuple(points), pair is not None, added)
+
+
+def _without_sweep(document: Node) -> Node:
+    assert isinstance(document.value, dict)
+    return Node({key: node for key, node in document.value.items() if key not in _VARYING}, document.line)
+
+
+def _check_pair(file: str, pair: Node, sweep: Node | None) -> None:
+    if sweep is not None:
+        _fail(file, pair.line, "pair", "pair and sweep do not go together; leave out one of them")
+    values = list(pair.value.values()) if isinstance(pair.value, dict) else []
+    if len(values) != 1 or not isinstance(values[0].value, list) or len(values[0].value) != PAIR_VALUES:
+        _fail(file, pair.line, "pair", "must be one key with two values, like {routing: [identity, peer]}")
+    if pair.child("seed") is not None:
+        _fail(file, pair.line, "pair.seed", "cannot be paired, as both variants have the same random numbers")
+    first, second = (node.plain() for node in values[0].value)
+    if first == second:
+        _fail(file, pair.line, "pair", f"the two values are the same, {shown(first)}")
 
 
 def load_at(path: Path, points: Iterable[Mapping[str, str | float | None]]) -> list[Scenario]:
     """The file's scenario with these values by dotted keys instead of its sweep; ScenarioError as from `load`."""
     document = read_document(path)
-    assert isinstance(document.value, dict)
-    base = Node({key: node for key, node in document.value.items() if key != "sweep"}, document.line)
+    base = _without_sweep(document)
     scenarios = []
     for at in points:
         assignment = {dotted: Node(value, document.line) for dotted, value in at.items()}
@@ -69,6 +92,14 @@ def schema() -> dict[str, Any]:
             {"type": "array", "minItems": 1, "items": point},
         ],
     }
+    clock = document["$defs"]["Clock"]
+    clock["required"] = [key for key in clock["required"] if key != "measure"]
+    clock["oneOf"] = [{"required": ["measure"]}, {"required": ["until", "at_most"]}]
+    document["properties"]["pair"] = {
+        "description": "a dotted key and two values: both are run with the same random numbers and compared",
+        "type": "object", "minProperties": 1, "maxProperties": 1,
+        "additionalProperties": {"type": "array", "minItems": PAIR_VALUES, "maxItems": PAIR_VALUES},
+    }  # fmt: skip
     fault, law = fault_model().model_json_schema(by_alias=True), document["$defs"]["Law"]
     document["$defs"]["Fault"] = {key: value for key, value in fault.items() if key != "$defs"}
     fixed_or_law = [{"$ref": "#/$defs/Law"}, law["properties"]["mean"]]  # a plain duration is fixed

@@ -6,6 +6,7 @@ built, and rates that were spread evenly or given one by one are known per broke
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from brokerbed.broker.routing.registry import ALGORITHMS
@@ -269,6 +270,13 @@ class Experiment:
     name: str
     is_sweep: bool
     points: tuple[Scenario, ...]
+    is_pair: bool = False  # a sweep of one key with two values, whose difference is asked for
+    added: str = ""  # lines that the command line adds to the file
+
+    @property
+    def text(self) -> bytes:
+        """The scenario file as the run directory keeps it."""
+        return Path(self.file).read_bytes() + self.added.encode()
 
     @property
     def files(self) -> list[str]:

@@ -21,6 +21,20 @@ class GroundError(Exception):
         self.is_missing = is_missing
 
 
+class Pacer(Protocol):
+    """Ends a run when it knows enough. It reads the raw logs that the run is writing."""
+
+    @property
+    def next_ns(self) -> int | None:
+        """The model time of the next look; None if there is none before the end."""
+
+    def is_over(self, now_ns: int, start_ns: int | None, is_final: bool = False) -> bool:
+        """Whether the run may end. `start_ns` as in Played. After the final look all logs are complete."""
+
+    def as_json(self) -> dict[str, Any]:
+        """What run.json says about it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a run finds its scenario and leaves its logs: raw/<broker> and raw/clients, a pair of files per life."""
@@ -29,6 +43,7 @@ class Place:
     point: int  # its position in the sweep
     raw: Path
     announce: Announce = lambda _: None  # called when all brokers are up
+    pacer: Pacer | None = None  # None: the run lasts as long as its clock says
 
 
 @dataclass(slots=True)
@@ -42,6 +57,7 @@ class Played:
     has_begun: bool = True  # whether model time has begun; records from before are discarded
     start_ns: int | None = None
     until_ns: int | None = None
+    end_ns: int | None = None  # the model time at which measuring ended, if a pacer ended it
     clocks: Clocks = field(default_factory=Clocks)  # the clocks of brokers on other machines
     notes: dict[str, Any] = field(default_factory=dict)  # added to run.json
     warnings: list[str] = field(default_factory=list)  # reasons why the measurements may be wrong

@@ -226,9 +226,12 @@ class RealRun:
     async def _measure(self) -> None:
         assert self._faults is not None
         looking: list[asyncio.Task[None]] = []  # the query in progress
+        pacing = asyncio.create_task(self._pace())
         try:
             while (now_ns := self.clock.now_ns) < self.end_ns:
                 self._check()
+                if pacing.done():
+                    pacing.result()
                 self._progress(max(0.0, now_ns / self.end_ns))
                 if self._faults.is_probing and all(task.done() for task in looking):
                     looking = [asyncio.create_task(self._look())]
@@ -236,7 +239,17 @@ class RealRun:
                 await asyncio.sleep(min(STEP_S, max(0.0, left_s)))
             await all_of(looking)
         finally:
-            await cancel_all(looking)
+            await cancel_all([pacing, *looking])
+
+    async def _pace(self) -> None:
+        """Ends the measured time as soon as the pacer says so."""
+        pacer = self._place.pacer
+        while pacer is not None and (look_ns := pacer.next_ns) is not None:
+            await asyncio.sleep(max(0.0, (look_ns - self.clock.now_ns) / NS_PER_S / self.clock.speedup))
+            now_ns = self.clock.now_ns
+            if await asyncio.to_thread(pacer.is_over, now_ns, self._played.start_ns):
+                self.end_ns = self._played.end_ns = min(self.end_ns, self.clock.now_ns)
+                return
 
     async def _look(self) -> None:
         """Queries the clients, and the brokers whose state the probes of faults need."""

@@ -100,4 +100,5 @@ def _demand(law: Law, speedup: float) -> dict[str, Any]:
 def clients_options(scenario: Scenario, place: Place, part: int, parts: int, log: str) -> list[str]:
     """Of a process with a part of the clients (clients/process.py), beside the scenario's file."""
     options = ["--point", str(place.point), "--seed", str(scenario.seed), "--log", log]
+    options += ["--measure-ns", str(scenario.clock.measure)]
     return [*options, "--part", str(part), "--parts", str(parts)]

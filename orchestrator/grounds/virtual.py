@@ -23,7 +23,9 @@ class VirtualGround:
         simulation = self._simulation = Simulation(scenario, writer(place.raw))
         if self._is_stopped:
             simulation.stop()
-        simulation.run(progress)
+        simulation.run(progress, place.pacer)
+        if simulation.is_ended_early:
+            self.played.end_ns = simulation.end_ns
         self.played.warnings += skipped_warnings(simulation.faults.skipped)
 
     def stop(self) -> None:

@@ -6,7 +6,7 @@ that are there at time zero; after the measured time what is under way may still
 
 import gc
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brokerbed.broker.config import BrokerConfig
 from brokerbed.broker.placement.config import PlacementConfig
@@ -26,6 +26,9 @@ from brokerbed.orchestrator.simulator.wire import NO_DELAY
 from brokerbed.scenario.model import Scenario
 from brokerbed.scenario.peers import Subscriber
 
+if TYPE_CHECKING:
+    from brokerbed.orchestrator.grounds.base import Pacer
+
 STARTS_NS, CONNECT_NS, SUBSCRIBE_NS = -10 * NS_PER_S, -8 * NS_PER_S, -5 * NS_PER_S
 DRAIN_NS = 60 * NS_PER_S  # the longest drain after the measured time
 GC_ALLOCATIONS = 100_000  # between two searches for cyclic garbage, of which there is little
@@ -43,6 +46,7 @@ class Simulation:
         self.loop.now_ns = STARTS_NS
         self.clock = self.loop
         self.end_ns = scenario.clock.warmup + scenario.clock.measure
+        self.is_ended_early = False
         self._write_log = write_log
         self._is_stopped = False
         self.client_log = Log() if write_log is not None else None
@@ -119,11 +123,13 @@ class Simulation:
 
     # -- the phases -------------------------------------------------------------------------------------------
 
-    def run(self, progress: Callable[[float], None] = lambda _: None) -> None:
-        """Runs all phases; `progress` gets the fraction of model time that is done. Logs are written in any case."""
+    def run(self, progress: Callable[[float], None] = lambda _: None, pacer: "Pacer | None" = None) -> None:
+        """Runs all phases; `progress` gets the fraction of model time that is done. Logs are written in any case. The
+        `pacer` may end the measured time early.
+        """
         gc.collect()  # frees an earlier simulation in this process
         try:
-            self._play(progress)
+            self._play(progress, pacer)
         finally:
             gc.unfreeze()
             self._close_logs()
@@ -132,7 +138,7 @@ class Simulation:
         """Makes `run` raise KeyboardInterrupt soon."""
         self._is_stopped = True
 
-    def _play(self, progress: Callable[[float], None]) -> None:
+    def _play(self, progress: Callable[[float], None], pacer: "Pacer | None") -> None:
         for host in self.hosts.values():
             host.start()
         self._run_until(CONNECT_NS)
@@ -146,20 +152,32 @@ class Simulation:
         self.crowd.begin()
         self.faults.begin()
         self._byte_counts.begin()
-        self._run_until(self.end_ns, progress)
+        self._measure(progress, pacer)
         self.faults.heal()
         self.crowd.stop()
         self._run_until(self.end_ns + DRAIN_NS)
+
+    def _measure(self, progress: Callable[[float], None], pacer: "Pacer | None") -> None:
+        while pacer is not None and (look_ns := pacer.next_ns) is not None:
+            self._run_until(look_ns, progress)
+            self._write_logs(0)
+            if pacer.is_over(look_ns, None):
+                self.end_ns, self.is_ended_early = look_ns, True
+                return
+        self._run_until(self.end_ns, progress)
 
     def _run_until(self, until_ns: int, progress: Callable[[float], None] = lambda _: None) -> None:
         while not self.loop.run(until_ns, SLICE_EVENTS):
             if self._is_stopped:
                 raise KeyboardInterrupt
             progress(self.loop.now_ns / self.end_ns)
-            for host in self.hosts.values():
-                if host.is_up:
-                    host.write_log(LOG_BYTES)
-            self._write_client_log(LOG_BYTES)
+            self._write_logs(LOG_BYTES)
+
+    def _write_logs(self, bytes_min: int) -> None:
+        for host in self.hosts.values():
+            if host.is_up:
+                host.write_log(bytes_min)
+        self._write_client_log(bytes_min)
 
     def _write_client_log(self, bytes_min: int = 0) -> None:
         log = self.client_log

@@ -161,6 +161,6 @@ def test_run_directory_has_what_its_scenario_needs(tmp_path: Path) -> None:
     (tmp_path / "given").mkdir()
     text = f"{SUBSCRIPTIONS}  profile: {{trace: rates.csv, period: 20s}}\n"
     experiment = load(loaded(tmp_path / "given", text, "at_s,factor\n0,1\n"))
-    folder = run_directory.create(tmp_path / "runs", "x", "virtual", 1, experiment.file, experiment.files)
+    folder = run_directory.create(tmp_path / "runs", "x", "virtual", 1, experiment)
     assert load(folder / "scenario.yaml").points == experiment.points
     assert run_directory.plain(experiment.points[0])["subscriptions"]["profile"]["factors"] == [1.0]

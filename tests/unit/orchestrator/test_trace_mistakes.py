@@ -136,7 +136,7 @@ def test_traces_come_along(tmp_path: Path) -> None:
         text.write("sweep: {publishers.p.connectivity.order: [recorded, shuffled]}\n")
     experiment = load(file)
     assert sorted(experiment.files) == ["a.csv", "b.csv"]
-    folder = run_directory.create(tmp_path / "runs", "x", "virtual", 1, experiment.file, experiment.files)
+    folder = run_directory.create(tmp_path / "runs", "x", "virtual", 1, experiment)
     again = load(folder / "scenario.yaml").points
     assert [point.publishers for point in again] == [point.publishers for point in experiment.points]
     (publisher,) = pickle.loads(pickle.dumps(again[1].publishers))
