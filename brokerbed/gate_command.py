@@ -35,16 +35,16 @@ def gate(base_run: Base, new_run: New, margin: Margin = None, as_json: Json = Fa
     Example: brokerbed gate runs/base runs/latest --margin 5%
     """
     extras.need("analysis", "the comparison")
-    from brokerbed import present
     from brokerbed.analysis import gate_junit
     from brokerbed.analysis.changes import CANNOT_TELL, WORSE
     from brokerbed.analysis.gate import gate as compared
+    from brokerbed.present_gate import print_gate
 
     found = compared(base_run, new_run, None if margin is None else _fraction(margin))
     if as_json:
         print(json.dumps(found.as_json(), allow_nan=False))
     else:
-        present.print_gate(found)
+        print_gate(found)
     if junit is not None:
         gate_junit.write(junit, found)
     return {WORSE: IS_WORSE, CANNOT_TELL: UNDECIDED}.get(found.verdict, 0)

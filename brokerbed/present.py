@@ -20,8 +20,6 @@ if TYPE_CHECKING:  # they import Spark, which most commands do not need
     from brokerbed.analysis.advise import Advice
     from brokerbed.analysis.compare import Comparison
     from brokerbed.analysis.confirm import Confirmed
-    from brokerbed.analysis.gate import Gate
-    from brokerbed.analysis.gate import Row as GateRow
     from brokerbed.analysis.jobs.analyse import Analysis, Point
     from brokerbed.analysis.trace import Step
 
@@ -53,7 +51,7 @@ def print_prediction(prediction: Prediction, detail: bool) -> None:
     scenario = prediction.scenario
     is_simulated = detail and any(row.standard_error is not None for row in prediction.rows)
     more = ("standard error", "method") if is_simulated else ()
-    table = _table("metric", "of", "predicted", "unit", *more, right=("predicted", "standard error"))
+    table = new_table("metric", "of", "predicted", "unit", *more, right=("predicted", "standard error"))
     table.title = f"{scenario.name}: {len(scenario.tree)} brokers, {scenario.routing} routing"
     for row in prediction.rows:
         if detail or row.is_headline:
@@ -76,7 +74,7 @@ def print_sweep(predictions: Sequence[Prediction]) -> None:
     if left_out:
         columns = [column for column in columns if "->" not in column]
     varying = [column for column in columns if len({headline.get(column) for headline in headlines}) > 1]
-    table = _table(*keys, *varying, right=tuple(varying))
+    table = new_table(*keys, *varying, right=tuple(varying))
     table.title = f"{predictions[0].scenario.name}: {len(predictions)} points"
     for prediction, headline in zip(predictions, headlines, strict=True):
         at = prediction.scenario.at
@@ -116,14 +114,14 @@ def print_analysis(analysis: "Analysis", detail: bool, page: Path) -> None:
 def _print_point(point: "Point", detail: bool) -> None:
     run = point.runs[0]
     seeds = f"seed {run.scenario.seed}" if len(point.runs) == 1 else f"{len(point.runs)} seeds"
-    table = _table("metric", "of", *COMPARED, right=COMPARED[:-1])
+    table = new_table("metric", "of", *COMPARED, right=COMPARED[:-1])
     at = f" at {where}" if (where := _at(point.prediction)) else ""
     table.title = f"{run.scenario.name}{at} on {run.ground}, {seeds}: {point.compared_s:,.0f} s compared"
     for row in point.rows:
         if detail or row.is_headline:
             table.add_row(row.metric, labels_text(row.labels) or "all", *_figures(row, detail))
     console().print(table)
-    table = _table("invariant", "checked", "", right=("checked",))
+    table = new_table("invariant", "checked", "", right=("checked",))
     for invariant in point.invariants:
         result = "[green]holds[/]" if invariant.holds else f"[red]{invariant.broken:,} broken[/]"
         table.add_row(invariant.name, f"{invariant.checked:,}", result)
@@ -135,7 +133,7 @@ def _print_point(point: "Point", detail: bool) -> None:
 
 def _print_points(analysis: "Analysis") -> None:
     keys = list(dict.fromkeys(key for point in analysis.points for key in point.runs[0].scenario.at))
-    table = _table(*keys, "metric", *COMPARED, right=COMPARED[:-1])
+    table = new_table(*keys, "metric", *COMPARED, right=COMPARED[:-1])
     table.title = f"{analysis.finished.experiment.name}: {len(analysis.points)} points"
     for point in analysis.points:
         at = point.runs[0].scenario.at
@@ -176,7 +174,7 @@ def print_comparison(comparison: "Comparison") -> None:
     predicted = [{value["predicted"] for value in values if value is not None} for _, values in comparison.rows]
     is_shared = all(len(distinct) == 1 for distinct in predicted)
     names = [name for name in comparison.names for name in ((name,) if is_shared else (name, "predicted"))]
-    table = _table("metric", *(("predicted",) if is_shared else ()), *names, right=("predicted", *names))
+    table = new_table("metric", *(("predicted",) if is_shared else ()), *names, right=("predicted", *names))
     for ((metric, labels), values), changes in zip(comparison.rows, comparison.differences, strict=True):
         cells = [number(next(value["predicted"] for value in values if value is not None))] if is_shared else []
         for value, change in zip(values, changes, strict=True):
@@ -208,7 +206,7 @@ PARTS = {  # what is shown of each algorithm, beside the metric by which they ar
 def print_cheapest(advice: "Advice") -> None:
     """Prints the algorithms, the cheapest first; why others are refused; and where along a key the cheapest changes."""
     parts = {metric: name for metric, name in PARTS.items() if metric != advice.by}
-    table = _table("routing", advice.by, *parts.values(), "more", right=(advice.by, *parts.values(), "more"))
+    table = new_table("routing", advice.by, *parts.values(), "more", right=(advice.by, *parts.values(), "more"))
     table.title = f"{advice.name}: the cheapest by {advice.by}"
     for it in advice.candidates:
         figures = (number(it.predicted.get(metric)) for metric in (advice.by, *parts))
@@ -245,7 +243,9 @@ def print_confirmed(confirmed: "Sequence[Confirmed]") -> None:
     if not confirmed:
         console().print("there is nothing to confirm: no two algorithms have predictions that differ")
         return
-    table = _table("at", "cheaper", "than", "measured difference", "95% interval", "", right=("measured difference",))
+    table = new_table(
+        "at", "cheaper", "than", "measured difference", "95% interval", "", right=("measured difference",)
+    )
     table.title = "Runs on the virtual ground, in pairs with the same seeds"
     for it in confirmed:
         interval = "-" if it.interval is None else " .. ".join(map(number, it.interval))
@@ -254,49 +254,8 @@ def print_confirmed(confirmed: "Sequence[Confirmed]") -> None:
     console().print(table)
 
 
-def print_gate(gate: "Gate") -> None:
-    """Prints what has changed from one run to another; what to do about it goes to stderr."""
-    columns = ("base", "new", "change", "95% interval", "margin")
-    table = _table("metric", "of", *columns, "verdict", right=columns)
-    table.title = f"{gate.scenario}: {gate.new} against {gate.base}"
-    rows = [(point.at, row) for point in gate.points for row in point.rows]
-    for at, row in rows:
-        where = ", ".join(f"{key}={value}" for key, value in at.items()) if gate.is_sweep else ""
-        of = " at ".join(filter(None, (labels_text(row.labels) or "all", where)))
-        table.add_row(
-            row.metric, escape(of), *_change(row), f"[{_GATE_COLOURS.get(row.verdict, 'green')}]{row.verdict}[/]"
-        )
-    console().print(table)
-    broken = [invariant for point in gate.points for invariant in point.invariants if not invariant.new]
-    for invariant in broken:
-        console().print(f"{invariant.name} is broken{'' if invariant.base else ', as in the base'}", markup=False)
-    verdicts = [row.verdict for _, row in rows]
-    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
-    console().print(f"{gate.verdict}: {counts}", soft_wrap=True)
-    sys.stdout.flush()
-    for warning in gate.warnings:
-        notify(f"warning: {warning}")
-    if unknown := [row for _, row in rows if row.change.longer is not None]:
-        longer = number(max(row.change.longer or 1.0 for row in unknown))
-        notify(
-            f"cannot tell: intervals are too wide for the margin in {len(unknown)} of {len(rows)} rows; run both"
-            f" {longer} times longer (clock.measure), with so many times more --seeds, or allow a larger --margin"
-        )
-
-
-_GATE_COLOURS = {"worse": "red", "cannot tell": "yellow"}
-
-
-def _change(row: "GateRow") -> tuple[str, ...]:
-    found = row.change
-    low, high = ("?" if limit is None else f"{limit:+.2%}" for limit in (found.ci_low, found.ci_high))
-    interval = "-" if found.ci_low is None and found.ci_high is None else f"{low} .. {high}"
-    change = "-" if found.change is None else f"{found.change:+.2%}"
-    return number(found.base), number(found.new), change, interval, f"{row.margin * 100:.3g}%"
-
-
 def print_trace(steps: "Sequence[Step]") -> None:
-    table = _table("after s", "at", "event", "client", "", right=("after s",))
+    table = new_table("after s", "at", "event", "client", "", right=("after s",))
     for step in steps:
         table.add_row(
             f"{(step.time_ns - steps[0].time_ns) / 1e9:.6f}", step.broker, step.event, step.client, step.reason
@@ -373,7 +332,7 @@ def _print_some(lines: list[str]) -> None:
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
-    table = _table("", "what", "for", "found")
+    table = new_table("", "what", "for", "found")
     for finding in findings:
         mark = "ok" if finding.found else "MISSING" if finding.needed else "absent"
         table.add_row(mark, finding.what, finding.used_for, finding.found or finding.advice)
@@ -393,7 +352,7 @@ def _warnings(prediction: Prediction) -> Iterable[str]:
 
 
 def _way_table(way: Way) -> Table:
-    table = _table("stage", "at", "rate 1/s", "utilisation", "effective demand s", "mean s",
+    table = new_table("stage", "at", "rate 1/s", "utilisation", "effective demand s", "mean s",
                    right=("rate 1/s", "utilisation", "effective demand s", "mean s"))  # fmt: skip
     table.title = f"from {way.publisher} to {way.subscriber}"
     for queue in way.queues:
@@ -402,7 +361,7 @@ def _way_table(way: Way) -> Table:
     return table
 
 
-def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+def new_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title_justify="left")
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
