@@ -222,8 +222,8 @@ def _more(total: float | None, advice: "Advice") -> str:
     best = advice.best
     if total is None or best is None or best.total is None:
         return "-"
-    if total == best.total:
-        return ""
+    if abs(total - best.total) <= 1e-9 * best.total:
+        return ""  # they differ by rounding
     return f"+{number(total - best.total)}" + (f" ({total / best.total - 1:+.2%})" if best.total else "")
 
 

@@ -187,7 +187,7 @@ def test_dispatchers_cross_where_the_formulas_say() -> None:
     for at, before, after in found:
         (events, control), (fewer_events, more_control) = costs[str(before)], costs[str(after)]
         assert at == pytest.approx((more_control - control) / (events - fewer_events), rel=EXACT)
-    for at, before, after in changes("bricconi2000/fig3_measured", "spreading.coefficient=0..1"):
+    for at, before, after in changes("bricconi2000/fig3_measured", "spreading.coefficient=0.1..0.95"):
 
         def more(coefficient: float) -> float:
             costs = {name: sum(each) for name, each in jedi(coefficient, 5.0, 10).items()}
