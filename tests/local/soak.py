@@ -20,8 +20,8 @@ from pathlib import Path
 import psutil
 
 from bench import packets
-from tests.broker.running import metric
-from tests.broker.tree import Tree
+from tests.broker.running import metric, until
+from tests.broker.tree import ENTRIES, Tree
 
 PARENTS = {"root": None, "left": "root", "right": "root"}
 TOPIC, PAYLOAD_BYTES = "soak/t", 64
@@ -138,7 +138,7 @@ async def soak(tree: Tree, seconds: float, share: float) -> tuple[Series, str]:
     _, publisher = await loop.create_connection(Publisher, "127.0.0.1", tree.ports["left"])
     while not subscriber.is_subscribed or publisher.acknowledged == 0:  # noqa: ASYNC110 - they signal no events
         await asyncio.sleep(TICK_S)
-    await asyncio.sleep(1)  # until the interest is known everywhere
+    await asyncio.to_thread(until, lambda: bool(metric(tree.running["root"], ENTRIES, scope="remote")), "the interest")
     maximum = await maximum_rate(publisher, subscriber)
     rate = maximum * share
     print(f"at most {maximum:,.0f} messages/s; going on with {rate:,.0f}", flush=True)
