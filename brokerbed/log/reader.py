@@ -158,6 +158,8 @@ def _names(file: Path) -> tuple[list[str], Routes]:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise LogError(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise LogError(f"{file}: the log's names are damaged: they are not UTF-8") from None
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
