@@ -20,6 +20,7 @@ _NUMPY = {"q": "<i8", "i": "<i4", "B": "u1"}
 DTYPE = np.dtype([(name, _NUMPY[code]) for name, code in FIELDS])
 assert DTYPE.itemsize == RECORD.size
 RECORDS_MAX = 500_000  # read at a time
+COUNT_MAX = 1_000_000  # messages in one record; a broker handles far fewer at a time
 ROWS_MAX = 1_000_000  # spelt out at a time, but for those of the last record: a record may stand for many
 
 
@@ -142,7 +143,10 @@ def _records(file: Path, records_max: int) -> Iterator[np.ndarray]:
                 whole = (
                     len(piece) // RECORD.size * RECORD.size
                 )  # a broker that was killed may have written half a record
-                yield np.frombuffer(piece[:whole], dtype=DTYPE)
+                records = np.frombuffer(piece[:whole], dtype=DTYPE)
+                if ((records["count"] < 0) | (records["count"] > COUNT_MAX)).any():
+                    raise LogError(f"{file}: the log is damaged: no record stands for so many messages")
+                yield records
     except OSError as error:
         raise LogError(f"{file}: {error.strerror}") from None
 
@@ -154,6 +158,8 @@ def names_and_routes(file: Path) -> tuple[list[str], Routes]:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise LogError(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise LogError(f"{file}: the log's names are damaged: they are not UTF-8") from None
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)

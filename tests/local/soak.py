@@ -20,8 +20,8 @@ from pathlib import Path
 import psutil
 
 from bench import packets
-from tests.broker.running import metric
-from tests.broker.tree import Tree
+from tests.broker.running import metric, until
+from tests.broker.tree import ENTRIES, Tree
 
 PARENTS = {"root": None, "left": "root", "right": "root"}
 TOPIC, PAYLOAD_BYTES = "soak/t", 64
@@ -45,10 +45,6 @@ class Publisher(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.acknowledged += len(data) // packets.PUBACK_BYTES  # the CONNACK counts, too: it has the same size
-
-    @property
-    def under_way(self) -> int:
-        return self.sent - max(0, self.acknowledged - 1)
 
     def publish(self, count: int) -> None:
         assert self.transport is not None
@@ -113,7 +109,7 @@ class Series:
 async def maximum_rate(publisher: Publisher, subscriber: Subscriber) -> float:
     begun, before = time.monotonic(), subscriber.received
     while time.monotonic() - begun < MAXIMUM_S:
-        if publisher.under_way < WINDOW // 2:
+        if publisher.sent - subscriber.received < WINDOW // 2:  # acknowledged is too early: it may wait for the link
             publisher.publish(WINDOW // 2)
         await asyncio.sleep(0)
     return (subscriber.received - before) / (time.monotonic() - begun)
@@ -138,11 +134,11 @@ async def soak(tree: Tree, seconds: float, share: float) -> tuple[Series, str]:
     _, publisher = await loop.create_connection(Publisher, "127.0.0.1", tree.ports["left"])
     while not subscriber.is_subscribed or publisher.acknowledged == 0:  # noqa: ASYNC110 - they signal no events
         await asyncio.sleep(TICK_S)
-    await asyncio.sleep(1)  # until the interest is known everywhere
+    await asyncio.to_thread(until, lambda: bool(metric(tree.running["root"], ENTRIES, scope="remote")), "the interest")
     maximum = await maximum_rate(publisher, subscriber)
     rate = maximum * share
     print(f"at most {maximum:,.0f} messages/s; going on with {rate:,.0f}", flush=True)
-    while publisher.under_way:  # noqa: ASYNC110 - as above
+    while subscriber.received < publisher.sent:  # noqa: ASYNC110 - as above
         await asyncio.sleep(TICK_S)
     subscriber.latencies_ns = []
     series, begun, published = Series(), time.monotonic(), 0
@@ -150,10 +146,11 @@ async def soak(tree: Tree, seconds: float, share: float) -> tuple[Series, str]:
     next_s = every_s
     while (now_s := time.monotonic() - begun) < seconds:
         due = int(now_s * rate) - published
-        if due > 0 and publisher.under_way < BEHIND_MAX:
+        under_way = publisher.sent - subscriber.received
+        if due > 0 and under_way < BEHIND_MAX:
             publisher.publish(min(due, BEHIND_MAX))
             published += min(due, BEHIND_MAX)
-        held += publisher.under_way >= BEHIND_MAX
+        held += under_way >= BEHIND_MAX
         if now_s >= next_s:
             series.add(now_s, await asyncio.to_thread(sample, tree, subscriber))
             next_s += every_s
