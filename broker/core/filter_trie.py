@@ -133,7 +133,8 @@ class FilterTrie(Generic[Value]):
                 child = node.children[levels[at]] = _Node(at, levels[at:])
             elif child.label != levels[at : child.end]:
                 common = sum(1 for _ in takewhile(bool, map(eq, child.label, levels[at:])))
-                upper = node.children[levels[at]] = _Node(at, child.label[:common])
+                upper: _Node[Value] = _Node(at, child.label[:common])
+                node.children[levels[at]] = upper
                 child.relabel(upper.end, child.label[common:])
                 upper.children = {child.label[0]: child}
                 child = upper

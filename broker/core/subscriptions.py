@@ -249,7 +249,7 @@ class Subscriptions:
         self._forget(topic_filter)
 
     def _find(self, topic_filter: str) -> "Subscription | _Subscribers | None":
-        return (self._wildcards if is_wildcard(topic_filter) else self._exact).get(topic_filter)
+        return self._wildcards.get(topic_filter) if is_wildcard(topic_filter) else self._exact.get(topic_filter)
 
     def _put(self, topic_filter: str, found: "Subscription | _Subscribers") -> None:
         if is_wildcard(topic_filter):

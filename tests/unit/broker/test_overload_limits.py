@@ -35,8 +35,8 @@ class Clients:
         output, connection.output = b"".join(connection.output), []
         packets: list[Any] = []
         while output:
-            packet, size = mqtt5.read(output)
-            packets.append(packet)
+            answer, size = mqtt5.read(memoryview(output))
+            packets.append(answer)
             output = output[size:]
         return packets
 
