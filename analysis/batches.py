@@ -116,7 +116,8 @@ def _complete(
 
 
 def no_lines() -> pd.DataFrame:
-    return SCHEMA.empty_table().to_pandas()
+    lines: pd.DataFrame = SCHEMA.empty_table().to_pandas()
+    return lines
 
 
 def write(folder: Path, points: Sequence[pd.DataFrame]) -> None:
@@ -139,7 +140,8 @@ def read(folder: Path, points: int) -> list[dict[Key, Batches]]:
         raise RunError(f"{file}: this file is damaged; analyse the run again") from None
     known = metrics()
     found: list[dict[Key, Batches]] = [{} for _ in range(points)]
-    for (point, metric, first, second), row in lines.groupby(["point", *ROW], sort=False):
+    for _, row in lines.groupby(["point", *ROW], sort=False):
+        point, metric, first, second = (row[name].iat[0] for name in ("point", *ROW))
         if metric in known and point < points:  # otherwise the package that measured it is no longer installed
             found[point][metric, tuple(filter(None, (first, second)))] = _batches(row, known[metric])
     return found
@@ -163,7 +165,8 @@ def _batches(row: pd.DataFrame, metric: Metric) -> Batches:
         value = float(row.loc[row["batch"] < 0, "x"].iloc[0])
     else:
         value = float(x.sum() / n.sum())
-    return Batches(tuple(series.groups), x, n, value)
+    names = tuple((int(seed), int(copy)) for seed, copy in series.size().index.tolist())
+    return Batches(names, x, n, value)
 
 
 def unseen(others: Mapping[Key, Batches]) -> Batches | None:

@@ -110,15 +110,18 @@ def gate(base: Path, new: Path, margin: float | None = None) -> Gate:
     points = experiments[0].points
     sides = batches.read(base, len(points)), batches.read(new, len(points))
     summaries = _summaries(base, len(points)), _summaries(new, len(points))
-    paired = [list(_comparisons(*rows, scenario, margin)) for *rows, scenario in zip(*sides, points, strict=True)]
+    paired = [
+        list(_comparisons(one, other, scenario, margin))
+        for one, other, scenario in zip(sides[0], sides[1], points, strict=True)
+    ]
     verdicts = iter(judged([comparison for rows in paired for _, comparison in rows]))
     found = tuple(
         Point(
             scenario.at,
             tuple(_row(key, comparison, next(verdicts), scenario, margin) for key, comparison in rows),
-            tuple(_invariants(*both)),
+            tuple(_invariants(one, other)),
         )
-        for scenario, rows, *both in zip(points, paired, *summaries, strict=True)
+        for scenario, rows, one, other in zip(points, paired, summaries[0], summaries[1], strict=True)
     )
     warnings = tuple(_differences(*experiments, *(str(summary[0]["on"]) for summary in summaries)))
     return Gate(experiments[0].name, base, new, experiments[0].is_sweep, found, warnings)

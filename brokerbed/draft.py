@@ -113,7 +113,7 @@ class Draft:
     @property
     def is_full(self) -> bool:
         """Whether a regular tree can have so many brokers."""
-        return self.brokers == 2**self.depth - 1
+        return self.brokers + 1 == 1 << self.depth
 
     @property
     def _topology(self) -> str:

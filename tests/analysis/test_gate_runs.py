@@ -10,7 +10,7 @@ from tests.analysis.commands import Commands
 LOADED = """
 scenario: 1
 name: loaded
-clock: {warmup: 5s, measure: 100s}
+clock: {warmup: 5s, measure: 200s}
 topology: {tree: line, brokers: 2}
 publishers: [{id: p, broker: b1, topic: t, rate: 5/s}]
 subscribers: [{id: s, broker: b0, topic: t, service: {mean: SERVICE}}]
