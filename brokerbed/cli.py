@@ -18,7 +18,7 @@ from brokerbed.analysis.errors import MasterError, RunError, SparkError, named_i
 from brokerbed.analysis.java import JavaError, need_java
 from brokerbed.analysis.jobs.cluster import check_master
 from brokerbed.entry import INTERRUPTED
-from brokerbed.experiments import Pair, Until, print_pair, with_options
+from brokerbed.experiments import Pair, Until, with_options
 from brokerbed.options import (
     AllowInconclusive,
     AllowUnpredicted,
@@ -159,8 +159,8 @@ def run(
     Example: brokerbed run quickstart --on virtual
     """
     from brokerbed import present
+    from brokerbed.analysis.pacing import pacer_of
     from brokerbed.analysis.predict import predict as predicted
-    from brokerbed.analysis.running import pacer_of
     from brokerbed.orchestrator.run import run as run_experiment
     from brokerbed.progress import progress
 
@@ -238,8 +238,6 @@ def _analyse(
             page = report.write(analysis.finished.folder)
         if not as_json:
             present.print_analysis(analysis, detail, page)
-            if analysis.pair is not None:
-                print_pair(analysis.pair)
         if not is_warned:
             present.print_warnings([point.prediction for point in analysis.points])
     if as_json:

@@ -22,7 +22,11 @@ class GroundError(Exception):
 
 
 class Pacer(Protocol):
-    """Ends a run when it knows enough. It reads the raw logs that the run is writing."""
+    """Ends a run when it knows enough, and finds its warm-up. It reads the raw logs that the run is writing."""
+
+    @property
+    def begin_ns(self) -> int:
+        """The model time at which the measured time begins, as far as is known."""
 
     @property
     def next_ns(self) -> int | None:

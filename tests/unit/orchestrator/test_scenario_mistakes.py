@@ -252,6 +252,7 @@ MISTAKES = {
     "sweep value empty": (TREE + "sweep: {seed: []}\n", 5, "sweep.seed", "must be a list of values"),
     "sweep point no mapping": (TREE + "sweep: [3]\n", 5, "sweep", "each point must be a mapping"),
     "clock with until and measure": (TREE.replace("{measure", "{until: 1%, measure"), 3, "clock.until", "do not go together"),
+    "clock with a word for the warm-up": (TREE.replace("{measure", "{warmup: soon, measure"), 3, "clock.warmup", "must be a duration"),
     "clock with until alone": (TREE.replace("measure: 100s", "until: 1%"), 3, "clock.until", "needs a longest time"),
     "clock with at_most alone": (TREE.replace("measure", "at_most: 1h, measure"), 3, "clock.at_most", "goes with until"),
     "clock until nothing is uncertain": (TREE.replace("measure: 100s", "until: 0%, at_most: 1h"), 3, "clock.until", "must be more than 0%"),
