@@ -257,6 +257,10 @@ MISTAKES = {
     "clock with at_most alone": (TREE.replace("measure", "at_most: 1h, measure"), 3, "clock.at_most", "goes with until"),
     "clock until nothing is uncertain": (TREE.replace("measure: 100s", "until: 0%, at_most: 1h"), 3, "clock.until", "must be more than 0%"),
     "clock until a word": (TREE.replace("measure: 100s", "until: soon, at_most: 1h"), 3, "clock.until", "must be a percentage"),
+    "pair of runs of unknown length": (
+        TREE.replace("measure: 100s", "until: 1%, at_most: 1h") + "pair: {routing: [identity, peer]}\n",
+        5, "pair", "needs a fixed clock.warmup and clock.measure",
+    ),
     "pair of three": (TREE + "pair: {routing: [identity, peer, simple]}\n", 5, "pair", "one key with two values"),
     "pair of two keys": (TREE + "pair: {routing: [identity, peer], classes: [1, 2]}\n", 5, "pair", "one key with two values"),
     "pair of the same": (TREE + "pair: {routing: [peer, peer]}\n", 5, "pair", "the two values are the same, peer"),
