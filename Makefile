@@ -76,8 +76,9 @@ roaming-campaign: setup ## have sessions follow their clients while faults strik
 	$(BIN)/python -m tests.virtual.campaign --roaming --schedules 1000
 	$(BIN)/python -m tests.local.roaming
 
-coverage-campaign: setup ## show how often 95% intervals contain the true value, for drawn series and 400 runs (ten minutes)
+coverage-campaign: setup ## show how often 95% intervals contain the true value, for drawn series and 400 runs (twenty minutes)
 	$(BIN)/python -m tests.unit.analysis.drawn
+	$(BIN)/python -m tests.unit.analysis.drawn_until
 	$(BIN)/python -m tests.analysis.coverage
 
 verdict-campaign: setup ## run and compare the shipped scenarios of the papers, and peers that come and go (over an hour)
