@@ -161,4 +161,4 @@ def _durations(value: Any) -> Iterator[float]:
 
 def relaxation_ns(queue: Queue) -> float:
     """The relaxation time of an M/M/1 queue."""
-    return NS_PER_S * queue.effective_demand_s / (1 - queue.utilisation**0.5) ** 2
+    return float(NS_PER_S * queue.effective_demand_s / (1 - queue.utilisation**0.5) ** 2)

@@ -20,9 +20,10 @@ from brokerbed.log.record import CLIENTS, RECORDS_FILE
 from brokerbed.metrics import Expectation
 from brokerbed.orchestrator import run_directory, run_request
 from brokerbed.orchestrator.estimate import Predict, announcement, estimate
-from brokerbed.orchestrator.grounds.base import Announce, GroundError, Notify, Pacer, Place, Played, Progress
+from brokerbed.orchestrator.grounds.base import Announce, GroundError, Notify, Place, Played, Progress
 from brokerbed.orchestrator.grounds.real import Watcher
 from brokerbed.orchestrator.grounds.registry import GROUNDS, VIRTUAL
+from brokerbed.orchestrator.pacer import Pacer
 from brokerbed.orchestrator.workers import ended_by_signals, on_signal, run_on_all_cores
 from brokerbed.scenario import Experiment, Scenario
 

@@ -20,7 +20,8 @@ import numpy as np
 from pydantic import BaseModel
 
 from brokerbed.broker.values import NS_PER_S
-from brokerbed.orchestrator.grounds.base import Pacer, Played
+from brokerbed.orchestrator.grounds.base import Played
+from brokerbed.orchestrator.pacer import Pacer
 from brokerbed.scenario import Experiment, Scenario
 from brokerbed.scenario.topology import Tree
 

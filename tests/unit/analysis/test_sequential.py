@@ -42,6 +42,7 @@ def test_uncertain_rows_say_how_long_they_take() -> None:
     sums = {"rate.notifications": (x, np.ones((1, 64))), "rate.notifications b1>b0": (0 * x, np.ones((1, 64)))}
     assert uncertain([row, none], sums, 0.05, 64.0) == []  # 6400 events are known to 2.5%
     (open_row,) = uncertain([row, none], sums, 0.005, 64.0)
+    assert open_row.half_width is not None
     assert open_row.half_width == pytest.approx(0.025, rel=0.3)
     assert open_row.needs_s == pytest.approx(64 * (open_row.half_width / 0.005) ** 2)
 
