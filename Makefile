@@ -94,8 +94,9 @@ roaming-campaign: setup ## have sessions follow their clients while faults strik
 	$(BIN)/python -m tests.analysis.roaming
 	$(BIN)/python -m tests.analysis.roaming --on local
 
-coverage-campaign: setup ## show how often 95% intervals contain the true value, for drawn series and 400 runs (ten minutes)
+coverage-campaign: setup ## show how often 95% intervals contain the true value, for drawn series and 400 runs (twenty minutes)
 	$(BIN)/python -m tests.unit.analysis.drawn
+	$(BIN)/python -m tests.unit.analysis.drawn_until
 	$(BIN)/python -m tests.analysis.coverage
 
 gate-campaign: setup ## show how often `gate` raises a false alarm and finds a change of 5%, for drawn series and 600 runs

@@ -21,6 +21,7 @@ from brokerbed.analysis.metrics.registry import metrics
 from brokerbed.analysis.verdicts import Compared
 from brokerbed.metrics import Statistic, labels_text
 
+ROUNDING = 1e-9  # relative; two sums of the same numbers in another order differ by less
 Interval = tuple[float, float]
 
 
@@ -119,6 +120,9 @@ def differences(first: Variant, second: Variant, phases: int, batches_max: int |
 def _interval(first: tuple[Numbers, float], second: tuple[Numbers, float]) -> Interval | None:
     """Each batch has a share of the deviation of either value; the interval comes from the differences of shares."""
     (shares1, value1), (shares2, value2) = first, second
+    noise = ROUNDING * max(abs(value1), abs(value2))
+    if abs(shares2 - shares1).max() * shares1.size <= noise and abs(value2 - value1) <= noise:
+        return 0.0, 0.0
     z = (shares2 - shares1) * shares1.size + (value2 - value1)
     _, low, high = (float(each[0]) for each in estimates(z[None], np.ones((1, *z.shape))))
     return None if isnan(low) or isnan(high) else (low, high)

@@ -7,30 +7,22 @@ ordinary analysis, after the run.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from itertools import chain
-from math import isnan
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
 
-from brokerbed.analysis.queues import Queue
-from brokerbed.analysis.sequential import MEMORIES_MIN, Bins, Sizes, Uncertain, looks_ns, title_of, uncertain
+from brokerbed.analysis.sequential import Bins, Sizes
 from brokerbed.log.reader import DTYPE, Routes, names_and_routes
 from brokerbed.log.record import CLIENTS, DUPLICATE, MAGIC, NAMES_FILE, NOT_BACK, RECORDS_FILE, REPLAY, Kind
 from brokerbed.metrics import Row
-from brokerbed.scenario import Law, Scenario
-from brokerbed.scenario.recorded import Connectivity
-from brokerbed.scenario.units import NS_PER_S, duration_text
+from brokerbed.scenario import Scenario
+from brokerbed.scenario.units import NS_PER_S
 
-LAG_NS = NS_PER_S  # what processes wrote in the last second of wall time may not be in their files yet
 CONTROL = [Kind.LINK_SUBSCRIBE, Kind.LINK_UNSUBSCRIBE, Kind.LINK_ADVERTISE, Kind.LINK_UNADVERTISE, Kind.LINK_REFRESH]
 TABLES = {Kind.SUBSCRIBED: 1, Kind.UNSUBSCRIBED: -1, Kind.ADVERTISED: 1, Kind.UNADVERTISED: -1}
-BINS_OF_FIRST_LOOK = 64
-REDRAWS = ("redraw", "redraw_ns")  # durations that are no laws
 Array = np.ndarray[Any, Any]
 ToModel = Callable[[Array], Array]  # from the time of a broker's records to model time
 
@@ -286,102 +278,3 @@ def _put(array: Array | None, places: Array, values: "Array | bool", missing: in
         old = longer
     old[places] = values
     return old
-
-
-class Pacer:
-    """Looks at a run now and then, and ends it when the half-width of every headline row is small enough."""
-
-    def __init__(self, scenario: Scenario, rows: Sequence[Row], memory_ns: float, raw: Path) -> None:
-        """`memory_ns`: how long the slowest part of the scenario remembers."""
-        clock = scenario.clock
-        assert clock.until is not None
-        self._until, self._warmup_ns, self._speedup = clock.until, clock.warmup, clock.speedup
-        unit_ns = max((it for it in (scenario.period_ns, scenario.longest_pass_ns) if it is not None), default=None)
-        self._looks = [clock.warmup + length for length in looks_ns(clock.measure, memory_ns, unit_ns)]
-        shortest_ns = (self._looks[0] - clock.warmup) if self._looks else clock.measure
-        self.bin_ns = unit_ns or max(1, shortest_ns // BINS_OF_FIRST_LOOK)
-        self.measurement = RunningMeasurement(scenario, raw, clock.warmup, self.bin_ns)
-        self.rows = [row for row in rows if self.measurement.sums(row, 1) is not None]
-        self._others = [row.metric for row in rows if self.measurement.sums(row, 1) is None and row.predicted != 0]
-        self._measured_s = 0.0
-        self._open: list[Uncertain] = []
-        self._is_known = False
-
-    @property
-    def next_ns(self) -> int | None:
-        return self._looks[0] if self._looks else None
-
-    def is_over(self, now_ns: int, start_ns: int | None, is_final: bool = False) -> bool:
-        self._looks = [look for look in self._looks if look > now_ns]
-
-        def to_model(times_ns: Array) -> Array:
-            return times_ns if start_ns is None else np.rint((times_ns - start_ns) * self._speedup).astype(np.int64)
-
-        self.measurement.read(to_model)
-        lag_ns = 0 if start_ns is None or is_final else round(LAG_NS * self._speedup)
-        count = max(0, now_ns - self._warmup_ns - lag_ns) // self.bin_ns
-        self._measured_s = (now_ns - self._warmup_ns) / NS_PER_S
-        sums = {}
-        for row in self.rows:
-            found = self.measurement.sums(row, count)
-            assert found is not None, "it was there before"
-            sums[title_of(row)] = found
-        self._open = uncertain(self.rows, sums, self._until, self._measured_s)
-        self._is_known = not self._open and self.measurement.has_all_logs
-        return self._is_known
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "half_width": self._until, "reached": self._is_known, "measured_seconds": self._measured_s,
-            "open": [row.as_json() for row in self._open], "not_watched": sorted(set(self._others)),
-            "said": list(self._said()),
-        }  # fmt: skip
-
-    def _said(self) -> Iterator[str]:
-        length = duration_text(self._measured_s)
-        if self._is_known:
-            yield f"every row that is watched is known to {self._until:.3g} of its value after {length} of model time"
-        for row in self._open:
-            known = "has no interval yet" if row.half_width is None else f"is known to {row.half_width:.2%}"
-            needs = duration_text(row.needs_s)
-            yield f"{row.title} {known} after {length}; {self._until:.3%} would take about {needs} of model time"
-        if self._others:
-            names = ", ".join(sorted(set(self._others)))
-            yield f"{names}: not watched while the run goes, as this needs the whole log; the analysis judges it"
-
-
-def pacer_of(scenario: Scenario, raw: Path) -> Pacer:
-    from brokerbed.analysis.predict import predict
-
-    prediction = predict(scenario, detail=False)
-    queues = [relaxation_ns(queue) for way in prediction.ways for queue in way.queues if queue.utilisation < 1]
-    known = [it for it in queues if not isnan(it)]
-    memory_ns = max([scenario.clock.warmup / MEMORIES_MIN, *slow_ns(scenario), *known])
-    return Pacer(scenario, [row for row in prediction.rows if row.is_headline], memory_ns, raw)
-
-
-def slow_ns(scenario: Scenario) -> Iterator[float]:
-    """The durations in which parts of the workload forget their state: those of its laws, and between redraws."""
-    yield from _durations(
-        (scenario.subscriptions, scenario.publications, scenario.publishers, scenario.subscribers, scenario.parts)
-    )
-
-
-def _durations(value: Any) -> Iterator[float]:
-    if isinstance(value, Law):
-        yield value.mean
-    elif isinstance(value, Connectivity):
-        yield value.pass_ns / len(value.cycles_ns)
-    elif isinstance(value, Mapping):
-        yield from chain(*map(_durations, value.values()))
-    elif isinstance(value, list | tuple):
-        yield from chain(*map(_durations, value))
-    elif is_dataclass(value) or isinstance(value, BaseModel):
-        names = type(value).model_fields if isinstance(value, BaseModel) else [it.name for it in fields(value)]
-        yield from (getattr(value, name) or 0 for name in names if name in REDRAWS)
-        yield from chain(*(_durations(getattr(value, name)) for name in names if name not in REDRAWS))
-
-
-def relaxation_ns(queue: Queue) -> float:
-    """The relaxation time of an M/M/1 queue."""
-    return NS_PER_S * queue.effective_demand_s / (1 - queue.utilisation**0.5) ** 2

@@ -69,6 +69,8 @@ def uncertain(
     found = []
     for row in rows:
         title = title_of(row)
+        if row.predicted == 0:  # it agrees if nothing happened at all, so an interval does not matter
+            continue
         x, n = sums[title]
         if not n.any():  # nothing was observed
             found.append(Uncertain(title, None, LONGER_UNKNOWN * measured_s))

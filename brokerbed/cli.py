@@ -21,7 +21,7 @@ from brokerbed.analysis.errors import AdviceError, MasterError, RunError, SparkE
 from brokerbed.analysis.java import JavaError
 from brokerbed.analysis.jobs.cluster import check_master
 from brokerbed.entry import INTERRUPTED
-from brokerbed.experiments import Pair, Until, print_pair, with_options
+from brokerbed.experiments import Pair, Until, with_options
 from brokerbed.gate_command import gate
 from brokerbed.new_command import new
 from brokerbed.options import (
@@ -165,8 +165,8 @@ def run(
     Example: brokerbed run quickstart --on virtual
     """
     from brokerbed import present
+    from brokerbed.analysis.pacing import pacer_of
     from brokerbed.analysis.predict import predict as predicted
-    from brokerbed.analysis.running import pacer_of
     from brokerbed.orchestrator.run import run as run_experiment
     from brokerbed.progress import progress
 
@@ -239,8 +239,6 @@ def _analyse(
             page = report.write(analysis.finished.folder)
         if not as_json:
             present.print_analysis(analysis, detail, page)
-            if analysis.pair is not None:
-                print_pair(analysis.pair)
         if not is_warned:
             present.print_warnings([point.prediction for point in analysis.points])
     if as_json:

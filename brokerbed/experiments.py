@@ -39,6 +39,8 @@ def with_options(file: Path, until: str | None, pair: str | None) -> Experiment:
     experiment = _with_pair(file, pair)
     if until is None:
         return experiment
+    if experiment.is_pair:
+        raise BadInputError("--until does not go with a pair, as both variants must measure the same time")
     try:
         half_width = parse_fraction(until)
     except PydanticCustomError as error:

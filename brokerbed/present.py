@@ -14,6 +14,7 @@ from brokerbed.analysis.predict import Prediction
 from brokerbed.analysis.queues import Way
 from brokerbed.analysis.verdicts import AGREES, DIFFERS, INCONCLUSIVE, Compared
 from brokerbed.doctor import Finding
+from brokerbed.experiments import print_pair
 from brokerbed.metrics import RECURSION, Row, labels_text
 
 if TYPE_CHECKING:  # they import Spark, which most commands do not need
@@ -99,6 +100,8 @@ def print_analysis(analysis: "Analysis", detail: bool, page: Path) -> None:
     else:
         for point in analysis.points:
             _print_point(point, detail)
+    if analysis.pair is not None:
+        print_pair(analysis.pair)
     verdicts = [row.verdict for point in analysis.points for row in point.headline]
     counts = [
         f"{verdicts.count(verdict)} {verdict}" for verdict in (AGREES, DIFFERS, INCONCLUSIVE) if verdict in verdicts

@@ -20,9 +20,10 @@ from brokerbed.log.record import CLIENTS, RECORDS_FILE
 from brokerbed.metrics import Expectation
 from brokerbed.orchestrator import run_directory, run_request
 from brokerbed.orchestrator.estimate import Predict, announcement, estimate
-from brokerbed.orchestrator.grounds.base import Announce, GroundError, Notify, Pacer, Place, Played, Progress
+from brokerbed.orchestrator.grounds.base import Announce, GroundError, Notify, Place, Played, Progress
 from brokerbed.orchestrator.grounds.real import Watcher
 from brokerbed.orchestrator.grounds.registry import GROUNDS, VIRTUAL
+from brokerbed.orchestrator.pacer import Pacer
 from brokerbed.orchestrator.workers import ended_by_signals, on_signal, run_on_all_cores
 from brokerbed.scenario import Experiment, Scenario
 
@@ -247,7 +248,8 @@ def _run_task(task: Task, progress: Progress, notify: Notify, predict: Predict |
     raw = folder / "raw"
     kind = GROUNDS[task.ground]
     expected = predict(scenario, True) if predict is not None and kind.is_real_time else None
-    pacer = task.pace(scenario, raw) if task.pace is not None and scenario.clock.until is not None else None
+    is_paced = scenario.clock.until is not None or scenario.clock.finds_warmup
+    pacer = task.pace(scenario, raw) if task.pace is not None and is_paced else None
     ground = kind.make(task.engines, _watcher_of(task, notify, expected))
     with on_signal(ground.stop), _observed(task, expected, ground.played) as announce:
         collect = partial(_collect, raw, folder / "log", ground.played, scenario.clock.speedup)

@@ -20,7 +20,8 @@ import numpy as np
 from pydantic import BaseModel
 
 from brokerbed.broker.values import NS_PER_S
-from brokerbed.orchestrator.grounds.base import Pacer, Played
+from brokerbed.orchestrator.grounds.base import Played
+from brokerbed.orchestrator.pacer import Pacer
 from brokerbed.scenario import Experiment, Scenario
 from brokerbed.scenario.topology import Tree
 
@@ -65,10 +66,10 @@ def is_finished(folder: Path) -> bool:
 
 
 def ended_by_pacer(folder: Path) -> list[str]:
-    """What run.json says about why a run ended, if its clock has `until`."""
+    """What run.json says about when a run began to measure and why it ended, if it had a pacer."""
     try:
         document = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        return [str(line) for line in document["until"]["said"]]
+        return [str(line) for line in document["pacing"]["said"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
@@ -93,6 +94,8 @@ def describe(
     begin_ns, end_ns = scenario.clock.warmup, scenario.clock.warmup + scenario.clock.measure
     if played is not None and played.end_ns is not None:
         end_ns = played.end_ns
+    if pacer is not None:
+        begin_ns = pacer.begin_ns
     document = {
         "scenario": plain(scenario),
         "seed": scenario.seed,
@@ -110,7 +113,7 @@ def describe(
         "testbed": {} if played is None else played.notes,
     }
     if pacer is not None and wall_s is not None:
-        document["until"] = pacer.as_json()
+        document["pacing"] = pacer.as_json()
     _write(folder / "run.json", document)
 
 

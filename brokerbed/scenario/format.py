@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import (
     BeforeValidator,
     Field,
+    PlainValidator,
     TypeAdapter,
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
@@ -17,6 +18,7 @@ from pydantic import (
     create_model,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from brokerbed.scenario import topology
 from brokerbed.scenario.adaptive import PlacementSection
@@ -45,6 +47,7 @@ from brokerbed.scenario.units import (
     DurationOrZeroNs,
     Fraction,
     SizeBytes,
+    parse_duration_ns,
     parse_fraction,
 )
 from brokerbed.scenario.workload import WORKLOAD
@@ -58,9 +61,34 @@ LONGER_MAX = 20  # how much longer than clock.measure --until measures at most, 
 BrokerCount = Annotated[int, Field(strict=True, ge=1, le=topology.BROKERS_MAX)]
 
 
+AUTO = "auto"
+
+
+class LongestWarmup(int):
+    """The warm-up of `warmup: auto`, whose end is found while the run goes: the longest that it may be."""
+
+
+def _warmup(value: Any) -> int:
+    return value if isinstance(value, LongestWarmup) else parse_duration_ns(value)
+
+
+def _longest_warmup(clock: dict[str, Any]) -> LongestWarmup:
+    try:
+        return LongestWarmup(parse_duration_ns(clock.get("measure")))
+    except PydanticCustomError:  # it is reported for that key
+        return LongestWarmup(0)
+
+
+Warmup = Annotated[
+    int,
+    PlainValidator(_warmup),
+    WithJsonSchema({"anyOf": [{"const": AUTO}, TypeAdapter(DurationOrZeroNs).json_schema()]}),
+]
+
+
 class Clock(Part):
     example = "{warmup: 120s, measure: 600s}"
-    warmup: DurationOrZeroNs = 0
+    warmup: Warmup = 0
     measure: DurationNs  # with `until`, the longest that is measured
     until: Fraction | None = None
     at_most: DurationNs | None = None
@@ -78,15 +106,20 @@ class Clock(Part):
             raise problem(f"until needs a longest time, as in {LONGEST_EXAMPLE}", "until")
         if "at_most" in given and "until" not in given:
             raise problem(f"goes with until, as in {LONGEST_EXAMPLE}", "at_most")
-        if "until" not in given:
-            return value
-        return value | {"measure": value["at_most"]}
+        if "until" in given:
+            value = value | {"measure": value["at_most"]}
+        return value | {"warmup": _longest_warmup(value)} if value.get("warmup") == AUTO else value
 
     @model_validator(mode="after")
     def _until_something(self) -> Self:
         if self.until == 0:
             raise problem("must be more than 0%, as no measurement is exact", "until")
         return self
+
+    @property
+    def finds_warmup(self) -> bool:
+        """Whether the end of the transient is found while the run goes; then `warmup` is the longest."""
+        return isinstance(self.warmup, LongestWarmup)
 
     def going_on_until(self, half_width: float) -> "Clock":
         """The same clock for runs that end when every headline row is known to this part of its value."""

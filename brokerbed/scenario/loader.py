@@ -42,6 +42,13 @@ def load(path: Path, added: str = "") -> Experiment:
     for assignment in _assignments(file, sweep):
         at = {dotted: node.plain() for dotted, node in assignment.items()}
         points.append(_scenario(file, _assigned(file, base, assignment), at))
+    if pair is not None and any(point.clock.until is not None or point.clock.finds_warmup for point in points):
+        _fail(
+            file,
+            pair.line,
+            "pair",
+            "needs a fixed clock.warmup and clock.measure, so that variants measure the same time",
+        )
     return Experiment(file, points[0].name, True, tuple(points), pair is not None, added)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from brokerbed.orchestrator.grounds.clocks import Clocks
+from brokerbed.orchestrator.pacer import Pacer
 from brokerbed.scenario import Scenario
 
 Progress = Callable[[float], None]  # the fraction that is done, 0 to 1
@@ -19,20 +20,6 @@ class GroundError(Exception):
     def __init__(self, text: str, is_missing: bool = False) -> None:
         super().__init__(text)
         self.is_missing = is_missing
-
-
-class Pacer(Protocol):
-    """Ends a run when it knows enough. It reads the raw logs that the run is writing."""
-
-    @property
-    def next_ns(self) -> int | None:
-        """The model time of the next look; None if there is none before the end."""
-
-    def is_over(self, now_ns: int, start_ns: int | None, is_final: bool = False) -> bool:
-        """Whether the run may end. `start_ns` as in Played. After the final look all logs are complete."""
-
-    def as_json(self) -> dict[str, Any]:
-        """What run.json says about it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ that are there at time zero; after the measured time what is under way may still
 
 import gc
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brokerbed.broker.config import BrokerConfig
 from brokerbed.broker.placement.config import PlacementConfig
@@ -17,6 +17,7 @@ from brokerbed.clients.whereabouts import Whereabouts
 from brokerbed.clients.workload import stream
 from brokerbed.log.record import CLIENTS, Log
 from brokerbed.orchestrator.faults import Faults
+from brokerbed.orchestrator.pacer import Pacer
 from brokerbed.orchestrator.simulator.byte_counts import ByteCounts
 from brokerbed.orchestrator.simulator.clients import Client
 from brokerbed.orchestrator.simulator.link_schedule import Quality
@@ -25,9 +26,6 @@ from brokerbed.orchestrator.simulator.network import Host, LogWriter, Uplink
 from brokerbed.orchestrator.simulator.wire import NO_DELAY
 from brokerbed.scenario.model import Scenario
 from brokerbed.scenario.peers import Subscriber
-
-if TYPE_CHECKING:
-    from brokerbed.orchestrator.grounds.base import Pacer
 
 STARTS_NS, CONNECT_NS, SUBSCRIBE_NS = -10 * NS_PER_S, -8 * NS_PER_S, -5 * NS_PER_S
 DRAIN_NS = 60 * NS_PER_S  # the longest drain after the measured time
@@ -123,7 +121,7 @@ class Simulation:
 
     # -- the phases -------------------------------------------------------------------------------------------
 
-    def run(self, progress: Callable[[float], None] = lambda _: None, pacer: "Pacer | None" = None) -> None:
+    def run(self, progress: Callable[[float], None] = lambda _: None, pacer: Pacer | None = None) -> None:
         """Runs all phases; `progress` gets the fraction of model time that is done. Logs are written in any case. The
         `pacer` may end the measured time early.
         """
@@ -138,7 +136,7 @@ class Simulation:
         """Makes `run` raise KeyboardInterrupt soon."""
         self._is_stopped = True
 
-    def _play(self, progress: Callable[[float], None], pacer: "Pacer | None") -> None:
+    def _play(self, progress: Callable[[float], None], pacer: Pacer | None) -> None:
         for host in self.hosts.values():
             host.start()
         self._run_until(CONNECT_NS)
@@ -157,7 +155,7 @@ class Simulation:
         self.crowd.stop()
         self._run_until(self.end_ns + DRAIN_NS)
 
-    def _measure(self, progress: Callable[[float], None], pacer: "Pacer | None") -> None:
+    def _measure(self, progress: Callable[[float], None], pacer: Pacer | None) -> None:
         while pacer is not None and (look_ns := pacer.next_ns) is not None:
             self._run_until(look_ns, progress)
             self._write_logs(0)

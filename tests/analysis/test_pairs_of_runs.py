@@ -62,9 +62,8 @@ def test_pair_has_the_same_workload_and_shows_differences(command: Commands, pla
     assert notifications["shown"] is True  # flooding sends everything everywhere
     assert rows["rate.control",]["difference"] < 0
     # The delay behind a subscriber that is OFF does not depend on the routing, and the same messages wait in both.
-    assert rows["delay.end_to_end", "p", "s"]["times_shorter"] is None or (
-        rows["delay.end_to_end", "p", "s"]["times_shorter"] > 100
-    )
+    delay = rows["delay.end_to_end", "p", "s"]
+    assert (delay["ci_low"], delay["ci_high"], delay["shown"], delay["times_shorter"]) == (0, 0, False, None)
 
 
 def test_compare_says_which_differences_are_shown(command: Commands, place: Path) -> None:

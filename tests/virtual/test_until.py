@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from brokerbed.analysis.running import Pacer, pacer_of
+from brokerbed.analysis.pacing import Pacer, pacer_of
 from brokerbed.analysis.sequential import title_of
 from brokerbed.log.record import DUPLICATE, REPLAY
 from brokerbed.orchestrator.run import run
@@ -68,8 +68,8 @@ def test_run_ends_before_its_longest_time_when_every_row_is_known(early: Ended) 
     assert begin_ns == 5 * NS_PER_S
     assert end_ns < 505 * NS_PER_S
     assert early.description["model_seconds"] == pytest.approx((end_ns - begin_ns) / NS_PER_S)
-    assert early.description["until"]["reached"] is True
-    assert "known to 0.08" in early.said[0]
+    assert early.description["pacing"]["until"]["reached"] is True
+    assert "known to 8.000%" in early.said[0]
     published = [row["time_ns"] for row in rows_of(early.folder) if row["event"] == "published"]
     assert begin_ns < max(published) <= end_ns
 
@@ -113,8 +113,8 @@ def test_longest_time_is_too_short_and_the_run_says_for_what_and_how_long_it_wou
     text = TEXT.replace("until: 8%, at_most: 500s", "until: 1%, at_most: 30s")
     found = ended(tmp_path, text)
     assert found.description["measured_ns"] == [5 * NS_PER_S, 35 * NS_PER_S]
-    assert found.description["until"]["reached"] is False
-    open_rows = {row["row"]: row for row in found.description["until"]["open"]}
+    assert found.description["pacing"]["until"]["reached"] is False
+    open_rows = {row["row"]: row for row in found.description["pacing"]["until"]["open"]}
     row = open_rows["rate.notifications"]
     assert row["needs_seconds"] == pytest.approx(30 * (row["half_width"] / 0.01) ** 2)
     assert any(line.startswith("rate.notifications is known to") and "would take about" in line for line in found.said)
@@ -130,3 +130,15 @@ def test_a_run_that_ends_early_has_the_events_of_a_longer_one_until_then(early: 
         return [tuple(row.values()) for row in rows_of(folder) if row["time_ns"] < end_ns]
 
     assert before_end(early.folder) == before_end(longer.folder)
+
+
+def test_warmup_that_is_found_is_left_out_and_what_follows_is_as_long_as_asked_for(tmp_path: Path) -> None:
+    """The queue of the subscriber is empty at first. Nothing else has a transient."""
+    found = ended(tmp_path, TEXT.replace("warmup: 5s, until: 8%, at_most: 500s", "warmup: auto, measure: 60s"))
+    transient = found.description["pacing"]["transient"]
+    assert transient["ended"] is True
+    begin_ns, end_ns = found.description["measured_ns"]
+    assert begin_ns == pytest.approx(transient["seconds"] * NS_PER_S)
+    assert 0 <= begin_ns <= 60 * NS_PER_S
+    assert end_ns - begin_ns == pytest.approx(60 * NS_PER_S, rel=0.1)
+    assert any("the transient ended after" in line for line in found.said)

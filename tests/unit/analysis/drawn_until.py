@@ -86,7 +86,10 @@ def peer(cycles_per_bin: float) -> Draw:
         bins = ends.astype(int)
         is_in = bins < BINS
         place = (np.arange(number)[:, None] * BINS + bins)[is_in]
-        x, n = (np.bincount(place, it[is_in], number * BINS).reshape(number, BINS) for it in (waited, waiting + others))
+        x, n = (
+            np.bincount(place, it[is_in], number * BINS).astype(np.float64).reshape(number, BINS)
+            for it in (waited, waiting + others)
+        )
         return x, n, 0.25
 
     return draw

@@ -38,10 +38,11 @@ def test_sizes_are_entry_seconds() -> None:
 def test_uncertain_rows_say_how_long_they_take() -> None:
     rng = np.random.default_rng(3)
     x = rng.poisson(100, (1, 64)).astype(float)
-    row, none = Row(NOTIFICATIONS, {}, 100.0), Row(NOTIFICATIONS, {"link": "b1>b0"}, 0.0)
+    row, none = Row(NOTIFICATIONS, {}, 100.0), Row(NOTIFICATIONS, {"link": "b1>b0"}, 0.0)  # judged by whether it is 0
     sums = {"rate.notifications": (x, np.ones((1, 64))), "rate.notifications b1>b0": (0 * x, np.ones((1, 64)))}
     assert uncertain([row, none], sums, 0.05, 64.0) == []  # 6400 events are known to 2.5%
     (open_row,) = uncertain([row, none], sums, 0.005, 64.0)
+    assert open_row.half_width is not None
     assert open_row.half_width == pytest.approx(0.025, rel=0.3)
     assert open_row.needs_s == pytest.approx(64 * (open_row.half_width / 0.005) ** 2)
 
