@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from brokerbed.broker.core.access import Access, Users
+from brokerbed.broker.core.access import Access
+from brokerbed.broker.core.passwords import Users
 from brokerbed.broker.placement.config import PlacementConfig
 from brokerbed.broker.routing.registry import DEFAULT
 

@@ -1,26 +1,16 @@
-"""Decides who may connect, publish and subscribe, from the text of files in Mosquitto's formats. It reads no files.
+"""Decides who may publish and subscribe to what, from the text of a file in Mosquitto's format. It reads no files.
 
-A line of a password file is `name:$7$iterations$salt$hash` (PBKDF2 with SHA-512), as mosquitto_passwd writes it. In an
-access file, `user NAME` begins the rules of one user, `topic [read|write|readwrite] FILTER` is a rule, and
+In an access file, `user NAME` begins the rules of one user, `topic [read|write|readwrite] FILTER` is a rule, and
 `pattern ...` is a rule for everybody in which %u and %c stand for the user name and the client id. If there is an
 access file, whatever no rule allows is refused.
 """
 
-import base64
-import hashlib
-import hmac
-import re
 from dataclasses import dataclass
 
 from brokerbed.topics import covers, filter_problem
 
-ITERATIONS_MAX = 20_000  # with more, one CONNECT could block all clients for tens of milliseconds
-SALT_BYTES, HASH_BYTES, ITERATIONS = 12, 64, 101  # mosquitto_passwd uses these values
 READ, WRITE = "read", "write"
-_BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
-_PASSWORD = re.compile(rf"(?P<name>[^:]+):\$7\$(?P<iterations>[0-9]{{1,9}})\$(?P<salt>{_BASE64})\$(?P<hash>{_BASE64})")
 _MODES = {"read": (READ,), "write": (WRITE,), "readwrite": (READ, WRITE)}
-
 
 OVERLAY = "$overlay"  # the first level of the topics that brokers use among themselves; no client can read them
 # No client may publish to topics that begin with these.
@@ -29,38 +19,6 @@ RESERVED_TOPICS = ("$SYS/", "$share/", "$overlay/", "$advertise/", "$answered/")
 
 class AccessError(ValueError):
     """A line of a password or access file cannot be used."""
-
-
-@dataclass(frozen=True)
-class Users:
-    passwords: dict[str, tuple[int, bytes, bytes]]  # user name -> iterations, salt, hash
-
-    def accepts(self, name: str | None, password: bytes | None) -> bool:
-        stored = self.passwords.get(name or "")
-        if stored is None or password is None:
-            return False
-        iterations, salt, expected = stored
-        digest = hashlib.pbkdf2_hmac("sha512", password, salt, iterations, len(expected))
-        return hmac.compare_digest(digest, expected)
-
-
-def parse_users(text: str) -> Users:
-    passwords = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        parts = _PASSWORD.fullmatch(line.strip())
-        if parts is None or not 0 < int(parts["iterations"]) <= ITERATIONS_MAX:
-            raise AccessError(f"line {number} is not name:$7$iterations$salt$hash, as mosquitto_passwd writes it")
-        salt, hashed = base64.b64decode(parts["salt"]), base64.b64decode(parts["hash"])
-        passwords[parts["name"]] = (int(parts["iterations"]), salt, hashed)
-    return Users(passwords)
-
-
-def password_line(name: str, password: str, salt: bytes) -> str:
-    """The line for a user in a password file."""
-    hashed = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, ITERATIONS, HASH_BYTES)
-    return f"{name}:$7${ITERATIONS}${base64.b64encode(salt).decode()}${base64.b64encode(hashed).decode()}"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from brokerbed.broker.core.rows import Row
 from brokerbed.broker.core.store import Store, StoreFullError
 from brokerbed.broker.runtime.addresses import is_loopback
 from brokerbed.broker.runtime.log_file import TurnLog
+from brokerbed.broker.runtime.password_checks import PasswordChecks
 from brokerbed.broker.values import NS_PER_S
 
 OUTPUT_BYTES_MAX = 8 * 2**20  # buffered for a peer that reads too slowly; beyond that QoS 0 is dropped for it
@@ -52,6 +53,8 @@ class Server:
         self._offset_ns = time.time_ns() - time.monotonic_ns()  # log times are wall-clock times that never jump
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
+        self._passwords = PasswordChecks(self.now_ns, self.flush)
+        broker.check_password = self._passwords.check
 
     def now_ns(self) -> int:
         return time.monotonic_ns() + self._offset_ns
@@ -200,6 +203,7 @@ class Server:
         """Disconnect all clients."""
         if self._timer is not None:
             self._timer.cancel()
+        self._passwords.close()
         self.broker.shut_down()
         if self.store_problem is None:
             self._end_turn()

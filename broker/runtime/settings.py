@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from brokerbed.broker.config import BrokerConfig, Demand
-from brokerbed.broker.core.access import AccessError, parse_access, parse_users
+from brokerbed.broker.core.access import AccessError, parse_access
 from brokerbed.broker.core.link import split_address
 from brokerbed.broker.core.link_proof import SECRET_BYTES_MIN
+from brokerbed.broker.core.passwords import Users, parse_users
 from brokerbed.broker.laws import LAWS, sampler
 from brokerbed.broker.placement.config import PlacementConfig
 from brokerbed.broker.routing.registry import ALGORITHMS, DEFAULT
@@ -118,7 +119,7 @@ def settings(arguments: list[str]) -> Settings:
             raise SettingsError(f"{options.config}: unknown key {key}; known are {', '.join(KEYS)}")
     folder = options.config.parent if options.config else Path()
     try:
-        users = parse_users(_read_text(folder, given["password_file"])) if "password_file" in given else None
+        users = _users(folder, given["password_file"]) if "password_file" in given else None
         access = parse_access(_read_text(folder, given["access_file"])) if "access_file" in given else None
     except AccessError as error:
         raise SettingsError(f"{options.config}: {error}") from None
@@ -254,6 +255,10 @@ def _read_text(folder: Path, file: Any) -> str:
         return (folder / str(file)).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{folder / str(file)}: it cannot be read ({error})") from None
+
+
+def _users(folder: Path, file: Any) -> Users:
+    return parse_users(_read_text(folder, file), secrets.token_bytes(32))
 
 
 def _allows_anonymous(options: argparse.Namespace, wanted: bool | None, has_users: bool) -> bool:

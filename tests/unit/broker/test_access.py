@@ -1,35 +1,9 @@
-"""Passwords and access rules, with a password file that mosquitto_passwd wrote as the reference."""
+"""Access rules: what users and patterns allow, and what a name put into a pattern cannot widen."""
 
 import pytest
 
-from brokerbed.broker.core.access import AccessError, parse_access, parse_users, password_line
+from brokerbed.broker.core.access import AccessError, parse_access
 from brokerbed.topics import covers
-
-# mosquitto_passwd 2.0.11 -b FILE alice secret
-BY_MOSQUITTO = "alice:$7$101$Ddm9U7tSCKk+MCuF$V+kGpb0xLVUWWJRj9+hNGsdtUlfbKasuUoHok7JOII6O55jp9iK+X2LAXh7gaK+eM4kMymvA+d1c4eh3nTUu/A=="
-
-
-def test_users_own_line_is_accepted_and_nothing_else() -> None:
-    users = parse_users("# comment\n\n" + password_line("bob", "pass word", b"123456789012") + "\n")
-    assert users.accepts("bob", b"pass word")
-    assert not users.accepts("bob", b"pass")
-    assert not users.accepts("bob", None)
-    assert not users.accepts("eve", b"pass word")
-    assert not users.accepts(None, b"pass word")
-
-
-def test_users_file_of_mosquitto_passwd() -> None:
-    users = parse_users(BY_MOSQUITTO)
-    assert users.accepts("alice", b"secret")
-    assert not users.accepts("alice", b"Secret")
-
-
-@pytest.mark.parametrize("line", ["alice", "alice:plain", "alice:$6$a$b", "alice:$7$x$aa$bb", "alice:$7$0$QQ==$QQ==",
-                                  "alice:$7$999999999$QQ==$QQ==", ":$7$101$QQ==$QQ==", "alice:$7$101$!$QQ=="])  # fmt: skip
-def test_users_bad_line_is_named(line: str) -> None:
-    with pytest.raises(AccessError, match="line 2 "):
-        parse_users("# first\n" + line)
-
 
 ACCESS = """
 # everybody without a name
