@@ -85,15 +85,29 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     if packet.max_packet_size is not None:
         connection.packet_bytes_max = packet.max_packet_size
     _check(connection, packet)
-    if not packet.client_id.startswith(LINK_ID):
+    admission = config.admission(connection.listener)
+    if packet.client_id.startswith(LINK_ID):
+        _connect_link(broker, connection, packet, admission.links_only, now_ns)
+    elif admission.links_only:
+        raise MqttError("only links may connect here", 0x87)
+    else:
         _check_claims(packet)
         login.begin(broker, connection, packet, now_ns)
-        return
-    name = _link_name(packet)
-    secret = config.link_secret
-    if secret is None:
+
+
+def _connect_link(
+    broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPacket, links_only: bool, now_ns: int
+) -> None:
+    name, secret = _link_name(packet), broker.config.link_secret
+    if links_only and connection.certificate_name != name:
+        raise MqttError("the certificate of a link must be for the name of its broker", 0x87)
+    if links_only and packet.authentication_method is None:
+        accept(broker, connection, packet, True, now_ns)
+    elif secret is None:
         if packet.authentication_method is not None:
             raise MqttError("this broker has no link secret", 0x8C)
+        if broker.config.proves_links:
+            raise MqttError("links need a certificate, on the listener that is for links only", 0x87)
         if not connection.is_local:
             raise MqttError("links from other machines need a link secret", 0x87)
         login.begin(broker, connection, packet, now_ns)

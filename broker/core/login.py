@@ -23,14 +23,14 @@ CheckPassword = Callable[["Connection", Users, str, bytes, Checked], None]
 
 def begin(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPacket, now_ns: int) -> None:
     """Have a client in that may come in, now or when its password has been checked."""
-    config = broker.config
+    admission = broker.config.admission(connection.listener)
     if packet.username is None:
-        if not config.allow_anonymous:
+        if not admission.allow_anonymous:
             raise MqttError("a user name and a password are needed", 0x87)
-    elif config.users is not None:
-        _check(broker, connection, packet, config.users, now_ns)
+    elif admission.users is not None:
+        _check(broker, connection, packet, admission.users, now_ns)
         return
-    elif not config.allow_anonymous:  # without a password file, a user name proves nothing
+    elif not admission.allow_anonymous:  # without a password file, a user name proves nothing
         raise MqttError("nobody can connect: there is no password file", 0x87)
     handle_connect.logged_in(broker, connection, packet, now_ns)
 
@@ -47,9 +47,7 @@ def _check(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPack
         connection.is_waiting = False
         connection.last_ns = now_ns
         try:
-            if broker.config.users is not users:  # other passwords are in force since
-                begin(broker, connection, packet, now_ns)
-            elif is_right:
+            if is_right:
                 handle_connect.logged_in(broker, connection, packet, now_ns)
             else:
                 raise _wrong()

@@ -14,6 +14,7 @@ from brokerbed.broker.core.store import Store, StoreFullError
 from brokerbed.broker.runtime.addresses import is_loopback
 from brokerbed.broker.runtime.log_file import TurnLog
 from brokerbed.broker.runtime.password_checks import PasswordChecks
+from brokerbed.broker.runtime.security import certificate_name
 from brokerbed.broker.values import NS_PER_S
 
 OUTPUT_BYTES_MAX = 8 * 2**20  # buffered for a peer that reads too slowly; beyond that QoS 0 is dropped for it
@@ -59,16 +60,14 @@ class Server:
     def now_ns(self) -> int:
         return time.monotonic_ns() + self._offset_ns
 
-    def opened(self, driver: object, address: Any, name: str | None = None) -> Connection:
+    def opened(self, driver: object, address: Any, name: str | None = None, listener: str = "") -> Connection:
         """Register a connection with the core. `address` is the peer's socket address, `name` its name if not that."""
         peer = name or (f"{address[0]}:{address[1]}" if address else "")
         is_local = bool(address) and is_loopback(address[0])
         connection = self.broker.opened(self.now_ns(), peer=peer, is_local=is_local)
         connection.driver = driver
+        connection.listener = listener
         return connection
-
-    def protocol(self) -> "Wire":
-        return Wire(self)
 
     def flush(self) -> None:
         """Have the core's effects carried out at the end of this turn of the event loop, together with all others."""
@@ -223,33 +222,33 @@ class Server:
 class Wire(asyncio.Protocol):
     """One TCP connection, from a client or to our parent."""
 
-    __slots__ = ("_connection", "_input", "_is_paused", "_parent", "_server", "_slice_bytes", "gone")
+    __slots__ = ("_connection", "_input", "_is_paused", "_listener", "_parent", "_server", "_slice_bytes", "gone")
 
-    def __init__(self, server: Server, parent: str | None = None) -> None:
+    def __init__(
+        self, server: Server, parent: str | None = None, listener: str = "", connection: Connection | None = None
+    ) -> None:
+        """`connection`: it was opened before the TLS handshake."""
         self._server = server
+        self._listener = listener
         self._parent = parent  # host:port of our parent, if this is the link to it
-        self._connection: Connection | None = None
+        self._connection = connection
         self._input = b""  # received and not handled yet
         self._slice_bytes = SLICE_BYTES_FIRST  # how much input is handled in one turn
         self._is_paused = False  # the transport's write buffer is above its high-water mark
         self.gone = asyncio.Event() if parent is not None else None  # set when the link to our parent is lost
 
-    def open(self, driver: object, address: Any) -> Connection:
-        """Register the connection with the core. The server writes to it and closes it through `driver`."""
-        self._connection = self._server.opened(driver, address, self._parent)
-        self._server.flush()
-        return self._connection
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         wire = cast("asyncio.Transport", transport)
         wire.set_write_buffer_limits(high=OUTPUT_BYTES_MAX, low=OUTPUT_BYTES_LOW)
-        if self._connection is not None:  # it was opened before the TLS handshake
+        if self._connection is not None:
             self._connection.driver = wire
+            self._connection.certificate_name = certificate_name(wire)
         else:
-            connection = self.open(wire, wire.get_extra_info("peername"))
+            address = wire.get_extra_info("peername")
+            self._connection = self._server.opened(wire, address, self._parent, self._listener)
             if self._parent is not None:
-                self._server.broker.overlay.dialled(connection)
-                self._server.flush()
+                self._server.broker.overlay.dialled(self._connection)
+            self._server.flush()
         if self._server.store_problem is not None:
             wire.pause_reading()
 
