@@ -146,7 +146,7 @@ async def _listen(wanted: Settings, server: Server) -> dict[str, asyncio.Server 
 
             listeners[name] = await websocket.serve(server, listener, wanted.broker.packet_bytes_max, BACKLOG)
         elif listener.tls is None:
-            made = partial(Wire, server, listener=name)
+            made = partial(server.protocol, name)
             listeners[name] = await loop.create_server(made, listener.host, listener.port, backlog=BACKLOG)
         else:
             listeners[name] = await tls.serve(

@@ -134,9 +134,8 @@ def _listener(
         )
     host = str(table.get("host", host))
     own_users = _users(folder, table)
-    admission, tls, origins = _common(
-        file, folder, table, host, {} if own_users else given, own_users or users, name, links_only
-    )  # fmt: skip
+    defaults = {key: value for key, value in given.items() if key != "allow_anonymous" or own_users is None}
+    admission, tls, origins = _common(file, folder, table, host, defaults, own_users or users, name, links_only)
     return Listener(name, protocol, host, port, tls, origins), admission
 
 

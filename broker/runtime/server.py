@@ -69,6 +69,9 @@ class Server:
         connection.listener = listener
         return connection
 
+    def protocol(self, listener: str = "") -> "Wire":
+        return Wire(self, listener=listener)
+
     def flush(self) -> None:
         """Have the core's effects carried out at the end of this turn of the event loop, together with all others."""
         if not self._is_turn_ending:

@@ -75,7 +75,7 @@ def connack(port: int, tls: ssl.SSLContext | None, **options: object) -> int | N
             answer = wire.recv(100)
         except (ssl.SSLError, ConnectionError):
             return None
-        return answer[3] if answer else None
+        return answer[3] if answer[:1] == b"\x20" else None
 
 
 def test_each_listener_lets_in_whom_it_may(running: Running, folder: Path) -> None:
