@@ -18,7 +18,7 @@ def reload(wanted: Settings, server: Server) -> None:
     config = replace(server.broker.config, **wanted.security.broker)
     ended = new_rights.apply(server.broker, config, server.now_ns())
     server.flush()
-    _say(f"passwords, access rules and certificates were read again; {ended} clients have to log in again")
+    _say(f"passwords, access rules and certificates were read again; clients that have to log in again: {ended}")
 
 
 def _say(text: str) -> None:

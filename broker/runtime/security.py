@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from brokerbed.broker.config import Admission
-from brokerbed.broker.core.access import AccessError, parse_access
+from brokerbed.broker.core.access import Access, AccessError, parse_access
 from brokerbed.broker.core.link_proof import SECRET_BYTES_MIN
 from brokerbed.broker.core.passwords import Users, parse_users
 from brokerbed.broker.runtime.addresses import is_loopback
@@ -67,21 +67,17 @@ def read_security(options: argparse.Namespace, given: dict[str, Any]) -> Securit
     """`given`: the configuration file."""
     file: Path | None = options.config
     folder = file.parent if file is not None else Path()
-    try:
-        users = _users(folder, given)
-        access = parse_access(read_text(folder, given["access_file"])) if "access_file" in given else None
-        main = _common(file, folder, given, options.host, given, users, str(options.host))
-        listeners = {MQTT: Listener(MQTT, MQTT, options.host, options.port, *main[1:])}
-        if options.ws_port is not None:
-            listeners[WEBSOCKET] = Listener(WEBSOCKET, WEBSOCKET, options.host, options.ws_port, *main[1:])
-        admissions: dict[str, Admission] = {}
-        for table in _tables(file, given.get("listener", [])):
-            listener, admission = _listener(file, folder, table, options.host, given, users)
-            if listener.name in listeners:
-                raise SettingsError(f"{file}: listener: there are two called {listener.name}")
-            listeners[listener.name], admissions[listener.name] = listener, admission
-    except AccessError as error:
-        raise SettingsError(f"{file}: {error}") from None
+    users, access = _users(folder, given), _access(folder, given)
+    main = _common(file, folder, given, options.host, given, users, str(options.host))
+    listeners = {MQTT: Listener(MQTT, MQTT, options.host, options.port, *main[1:])}
+    if options.ws_port is not None:
+        listeners[WEBSOCKET] = Listener(WEBSOCKET, WEBSOCKET, options.host, options.ws_port, *main[1:])
+    admissions: dict[str, Admission] = {}
+    for table in _tables(file, given.get("listener", [])):
+        listener, admission = _listener(file, folder, table, options.host, given, users)
+        if listener.name in listeners:
+            raise SettingsError(f"{file}: listener: there are two called {listener.name}")
+        listeners[listener.name], admissions[listener.name] = listener, admission
     parent = given.get("parent", {})
     user, password = _parent_login(file, folder, parent)
     return Security(
@@ -102,7 +98,21 @@ def read_security(options: argparse.Namespace, given: dict[str, Any]) -> Securit
 def _users(folder: Path, given: dict[str, Any]) -> Users | None:
     if "password_file" not in given:
         return None
-    return parse_users(read_text(folder, given["password_file"]), secrets.token_bytes(32))
+    text = read_text(folder, given["password_file"])
+    try:
+        return parse_users(text, secrets.token_bytes(32))
+    except AccessError as error:
+        raise SettingsError(f"{folder / given['password_file']}: {error}") from None
+
+
+def _access(folder: Path, given: dict[str, Any]) -> Access | None:
+    if "access_file" not in given:
+        return None
+    text = read_text(folder, given["access_file"])
+    try:
+        return parse_access(text)
+    except AccessError as error:
+        raise SettingsError(f"{folder / given['access_file']}: {error}") from None
 
 
 def _tables(file: Path | None, given: Any) -> list[dict[str, Any]]:

@@ -55,7 +55,7 @@ def test_user_who_is_gone_or_has_another_password_is_disconnected_and_others_are
             client.subscribe("a/#")
         watcher = both[0].client("alice")
         write(tmp_path, "user alice\ntopic readwrite #\n", bob="", carol="another")
-        assert "4 clients have to log in again" in reload(running)
+        assert "clients that have to log in again: 4\n" in reload(running)
         for client in kept:
             client.quiet()
         watcher.subscribe("b/will")
@@ -82,7 +82,7 @@ def test_rules_that_are_narrower_take_what_was_allowed_before(tmp_path: Path) ->
                 ground.client("bob").publish("b/x", b"mine %d" % at, 1)
             assert sorted(near.take_all()) == [b"mine 0", b"mine 1", b"mine 2", b"secret", b"secret", b"secret"]
             write(tmp_path, NARROW)
-            assert "0 clients have to log in again" in reload(running)
+            assert "clients that have to log in again: 0\n" in reload(running)
             ground.client("alice").publish("a/x", b"secret", 1)
             assert near.take_all() == []
             code, is_present, again = ground.open("bob", f"away{ground.version}", clean=False)
@@ -138,7 +138,7 @@ def test_new_certificate_is_shown_to_those_who_come_and_nobody_is_disconnected(t
 
         before = connected(old)
         second.sign("server", "localhost")
-        assert "were read again; 0 clients" in reload(running)
+        assert "were read again; clients that have to log in again: 0" in reload(running)
         after = connected(new)
         with pytest.raises(ssl.SSLCertVerificationError):
             connected(old)

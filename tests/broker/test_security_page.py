@@ -49,7 +49,11 @@ class Played:
         if command.endswith("broker.pid"):
             until(lambda: "brokerbed broker b-" in self.said, "the broker", COMMAND_S_MAX)
         elif command.startswith("kill -HUP"):
-            until(lambda: "were read again; 0 clients" in self.said, "the answer", COMMAND_S_MAX)
+            until(
+                lambda: "were read again; clients that have to log in again: 0" in self.said,
+                "the answer",
+                COMMAND_S_MAX,
+            )
 
     @property
     def said(self) -> str:
