@@ -38,7 +38,7 @@ def apply(broker: "Broker", config: BrokerConfig, now_ns: int) -> int:
             if connection.version == 5:
                 broker.send(connection, mqtt5.DisconnectPacket(reason_code=NOT_AUTHORIZED))
         broker.end(connection)
-    links = () if config.proves_links else broker.links.values()
+    links = [] if config.proves_links else list(broker.links.values())
     if old.access is not None or config.access is not None:
         for session in [*broker.sessions.values(), *links]:
             session.access = config.access

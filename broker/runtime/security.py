@@ -240,5 +240,6 @@ def _link_secret(file: Path | None, folder: Path, name: str | None) -> bytes | N
 
 def certificate_name(transport: asyncio.BaseTransport) -> str | None:
     """The common name in the certificate that the peer has shown, which was verified; None if it need not show one."""
-    certificate = transport.get_extra_info("peercert") or {}
-    return next((value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"), None)
+    certificate: dict[str, Any] = transport.get_extra_info("peercert") or {}
+    names: list[str] = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    return names[0] if names else None

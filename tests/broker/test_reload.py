@@ -94,30 +94,29 @@ def test_rules_that_are_narrower_take_what_was_allowed_before(tmp_path: Path) ->
             assert list(near.subscribe("a/#")) == [2]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("users", "bob", "line 1 is not a user name"),
-        ("access", "topic", "line 1 is none of"),
-        ("broker.toml", "= 3", "not valid TOML"),
-        ("broker.toml", 'password_file = "nowhere"', "cannot be read"),
-        ("broker.toml", "colour = 1", "unknown key colour"),
-        ("broker.toml", 'tls_cert = "a"\ntls_key = "b"', "cannot be used"),
-        ("broker.toml", 'password_file = "users"\n[[listener]]\nname = "x"\nport = 0', "needs a restart"),
-    ],
-)
-def test_file_that_is_wrong_changes_nothing_and_is_named_in_one_sentence(
-    tmp_path: Path, name: str, content: str, said: str
-) -> None:
+MISTAKES = [
+    ("users", "bob", "users: line 1 is not a user name"),
+    ("access", "topic", "access: line 1 is none of"),
+    ("broker.toml", "= 3", "not valid TOML"),
+    ("broker.toml", 'password_file = "nowhere"', "cannot be read"),
+    ("broker.toml", "colour = 1", "unknown key colour"),
+    ("broker.toml", 'tls_cert = "a"\ntls_key = "b"', "cannot be used"),
+    ("broker.toml", 'password_file = "users"\n[[listener]]\nname = "x"\nport = 0', "needs a restart"),
+    ("broker.toml", 'password_file = "users"\nlink_secret_file = "users"', "needs a restart"),
+]
+
+
+def test_file_that_is_wrong_changes_nothing_and_is_named_in_one_sentence(tmp_path: Path) -> None:
     config = write(tmp_path)
     with broker("--config", config) as running, grounds(running) as both:
         client = both[1].client("bob")
-        write(tmp_path, NARROW, bob="another")
-        (tmp_path / name).write_text(content)
-        line = reload(running)
-        assert said in line
-        assert line.endswith("; the settings so far stay in force\n")
-        client.quiet()
+        for name, content, said in MISTAKES:
+            write(tmp_path, NARROW, bob="another")
+            (tmp_path / name).write_text(content)
+            line = reload(running)
+            assert said in line
+            assert line.endswith("; the settings so far stay in force\n")
+            client.quiet()
         assert both[1].delivered("alice", "a/x", lambda: both[1].publishes("a/x", 1))
 
 
