@@ -49,7 +49,7 @@ def listener(name: str, settings: str) -> str:
 def running(folder: Path) -> Iterator[Running]:
     """One broker with a listener of every kind."""
     (folder / "all.toml").write_text(
-        "allow_anonymous = true\n"
+        "allow_anonymous = true\n[limits]\nconnect_timeout_s = 100\n"  # for busy machines
         + listener("secure", TLS)
         + listener("users", f'{TLS}password_file = "users"\n')
         + listener("web", f'{TLS}protocol = "websocket"\npassword_file = "users"\n')

@@ -26,7 +26,10 @@ def write(folder: Path, rules: str = RULES, **passwords: str) -> Path:
     lines = [password_line(name, password, SALT) for name, password in users.items() if password]
     (folder / "users").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "access").write_text(rules, encoding="utf-8")
-    (folder / "broker.toml").write_text('password_file = "users"\naccess_file = "access"\n', encoding="utf-8")
+    settings = (
+        'password_file = "users"\naccess_file = "access"\n[limits]\nconnect_timeout_s = 100\n'  # for busy machines
+    )
+    (folder / "broker.toml").write_text(settings, encoding="utf-8")
     return folder / "broker.toml"
 
 
