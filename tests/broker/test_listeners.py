@@ -72,9 +72,9 @@ def connack(port: int, tls: ssl.SSLContext | None, **options: object) -> int | N
     """The reason code; None if the connection was closed."""
     with socket.create_connection(("localhost", port), END_S_MAX) as plain:
         try:
-            wire = plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost")
-            wire.sendall(connect_packet("", **options))
-            answer = wire.recv(100)
+            with plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost") as wire:
+                wire.sendall(connect_packet("", **options))
+                answer = wire.recv(100)
         except (ssl.SSLError, ConnectionError):
             return None
         return answer[3] if answer[:1] == b"\x20" else None
@@ -189,8 +189,8 @@ def test_link_with_a_certificate_for_its_name_is_accepted_and_others_are_not(run
 def test_client_with_a_brokers_certificate_is_no_link_of_another_name(running: Running, folder: Path) -> None:
     properties = [("overlay-name", "other"), ("overlay-instance", "1")]
     tls = context(folder, "leaf")
-    with socket.create_connection(("localhost", running.ports["links"]), END_S_MAX) as plain:
-        wire = tls.wrap_socket(plain, server_hostname="localhost")
+    plain = socket.create_connection(("localhost", running.ports["links"]), END_S_MAX)
+    with tls.wrap_socket(plain, server_hostname="localhost") as wire:
         wire.sendall(mqtt5.ConnectPacket("$link/other", user_properties=properties).write())
         assert wire.recv(100)[3] == 0x87
 
