@@ -14,6 +14,7 @@ import aiomqtt
 import mqtt5
 import paho.mqtt.client as paho
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion
 
 from brokerbed.broker.core.passwords import password_line
 from brokerbed.broker.runtime.setting_files import SettingsError
@@ -116,7 +117,7 @@ def test_tls_is_1_2_or_newer(running: Running, folder: Path, version: str, is_ac
 def test_paho_over_tls_and_over_secure_websockets(
     running: Running, folder: Path, name: str, transport: Literal["tcp", "websockets"]
 ) -> None:
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, transport=transport)
+    client = paho.Client(CallbackAPIVersion.VERSION2, transport=transport)
     client.username_pw_set("alice", "secret")
     client.tls_set(ca_certs=str(folder / "ca.pem"))
     codes: list[int] = []
