@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from brokerbed.broker.core.access import Access, Users
+from brokerbed.broker.core.access import Access
+from brokerbed.broker.core.passwords import Users
 from brokerbed.broker.placement.config import PlacementConfig
 from brokerbed.broker.routing.registry import DEFAULT
 from brokerbed.topics import SLASHES_MAX
@@ -12,11 +13,29 @@ Demand = Callable[[], int]  # draws the next service time in nanoseconds from a 
 
 
 @dataclass(frozen=True)
+class Admission:
+    """Who may connect over a listener."""
+
+    allow_anonymous: bool = True  # whether clients without a user name may connect
+    users: Users | None = None  # None: there is no password file, and user names are not checked
+    links_only: bool = False  # only links may connect, and only with a certificate for the name of their broker
+
+    def may_log_in(self, user: str | None, has_access: bool) -> bool:
+        if user is None:
+            return self.allow_anonymous
+        if self.users is not None:
+            return user in self.users.passwords
+        return has_access and self.allow_anonymous
+
+
+@dataclass(frozen=True)
 class BrokerConfig:
     name: str = "broker"
     incarnation: str = "1"  # how often the broker was started, or anything else that differs after every start
     address: str = ""  # where other brokers reach this one, HOST:PORT; empty: unknown
-    id_token: str = ""  # makes assigned client ids unique across brokers and restarts, and hard to guess
+    id_token: str = field(
+        default="", repr=False
+    )  # makes assigned client ids unique across brokers and restarts, and hard to guess
     parent_user: str | None = None  # the user name with which the broker logs in at its parent
     parent_password: str | None = field(default=None, repr=False)
     parent_is_foreign: bool = False  # the parent is not a brokerbed broker and treats the link as an ordinary client
@@ -52,8 +71,9 @@ class BrokerConfig:
     retained_max: int = 1_000_000
     retained_bytes_max: int = 2**30  # topics and payloads of retained messages together
     levels_max: int = SLASHES_MAX + 1  # of a topic or filter; lower it where topics are short
-    allow_anonymous: bool = True  # whether clients without a user name may connect
-    users: Users | None = None  # None: there is no password file, and user names are not checked
+    allow_anonymous: bool = True  # over listeners that are not in `listeners`; `users` likewise
+    users: Users | None = field(default=None, repr=False)
+    listeners: Mapping[str, Admission] = field(default_factory=dict)  # by name: those that have settings of their own
     access: Access | None = None  # None: every client may publish and subscribe to everything
     link_secret: bytes | None = field(default=None, repr=False)  # both ends of a link must know it; see link_proof.py
     service_in: Demand | None = None  # emulated service time at the broker's input
@@ -61,14 +81,26 @@ class BrokerConfig:
     service_per_copy: bool = False  # at input and links, copy0/..., copy1/... and all other topics have their own stage
     session_service: Mapping[str, Demand] = field(default_factory=dict)  # emulated service at outputs, by client id
 
+    def admission(self, listener: str) -> Admission:
+        return self.listeners.get(listener) or Admission(self.allow_anonymous, self.users)
+
+    @property
+    def _admissions(self) -> list[Admission]:
+        return [self.admission(""), *(it for it in self.listeners.values() if not it.links_only)]
+
     @property
     def distinguishes_users(self) -> bool:
-        return self.users is not None or self.access is not None
+        return self.access is not None or any(it.users is not None for it in self._admissions)
+
+    @property
+    def proves_links(self) -> bool:
+        """Whether links are accepted only if they prove what they are."""
+        return self.link_secret is not None or any(it.links_only for it in self.listeners.values())
+
+    @property
+    def lets_clients_in(self) -> bool:
+        return any(it.allow_anonymous or it.users is not None for it in self._admissions)
 
     def may_log_in(self, user: str | None) -> bool:
         """Whether a client with this user name, or without one if None, could connect with these settings."""
-        if user is None:
-            return self.allow_anonymous
-        if self.users is not None:
-            return user in self.users.passwords
-        return self.access is not None and self.allow_anonymous
+        return any(it.may_log_in(user, self.access is not None) for it in self._admissions)

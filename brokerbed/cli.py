@@ -48,6 +48,7 @@ from brokerbed.options import (
     page_address,
 )  # fmt: skip
 from brokerbed.orchestrator.grounds.base import GroundError
+from brokerbed.passwd import passwd
 from brokerbed.scenario import ScenarioError, load, schema
 
 if TYPE_CHECKING:
@@ -352,6 +353,9 @@ def broker(context: typer.Context) -> int:
     from brokerbed.broker.runtime.command import main as serve
 
     return serve(context.args)
+
+
+app.command()(passwd)
 
 
 @app.command()

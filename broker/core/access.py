@@ -1,26 +1,21 @@
-"""Decides who may connect, publish and subscribe, from the text of files in Mosquitto's formats. It reads no files.
+"""Decides who may publish and subscribe to what, from the text of a file in Mosquitto's format. It reads no files.
 
-A line of a password file is `name:$7$iterations$salt$hash` (PBKDF2 with SHA-512), as mosquitto_passwd writes it. In an
-access file, `user NAME` begins the rules of one user, `topic [read|write|readwrite] FILTER` is a rule, and
+In an access file, `user NAME` begins the rules of one user, `topic [read|write|readwrite] FILTER` is a rule, and
 `pattern ...` is a rule for everybody in which %u and %c stand for the user name and the client id. If there is an
 access file, whatever no rule allows is refused.
 """
 
-import base64
-import hashlib
-import hmac
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from brokerbed.topics import covers, filter_problem
 
-ITERATIONS_MAX = 20_000  # with more, one CONNECT could block all clients for tens of milliseconds
-SALT_BYTES, HASH_BYTES, ITERATIONS = 12, 64, 101  # mosquitto_passwd uses these values
 READ, WRITE = "read", "write"
-_BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
-_PASSWORD = re.compile(rf"(?P<name>[^:]+):\$7\$(?P<iterations>[0-9]{{1,9}})\$(?P<salt>{_BASE64})\$(?P<hash>{_BASE64})")
+FILLED_MAX = 10_000  # patterns with names in their places that are kept, of some 200 bytes each
+_PLACE = re.compile("%[uc]")
 _MODES = {"read": (READ,), "write": (WRITE,), "readwrite": (READ, WRITE)}
-
 
 OVERLAY = "$overlay"  # the first level of the topics that brokers use among themselves; no client can read them
 # No client may publish to topics that begin with these.
@@ -32,61 +27,42 @@ class AccessError(ValueError):
 
 
 @dataclass(frozen=True)
-class Users:
-    passwords: dict[str, tuple[int, bytes, bytes]]  # user name -> iterations, salt, hash
-
-    def accepts(self, name: str | None, password: bytes | None) -> bool:
-        stored = self.passwords.get(name or "")
-        if stored is None or password is None:
-            return False
-        iterations, salt, expected = stored
-        digest = hashlib.pbkdf2_hmac("sha512", password, salt, iterations, len(expected))
-        return hmac.compare_digest(digest, expected)
-
-
-def parse_users(text: str) -> Users:
-    passwords = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        parts = _PASSWORD.fullmatch(line.strip())
-        if parts is None or not 0 < int(parts["iterations"]) <= ITERATIONS_MAX:
-            raise AccessError(f"line {number} is not name:$7$iterations$salt$hash, as mosquitto_passwd writes it")
-        salt, hashed = base64.b64decode(parts["salt"]), base64.b64decode(parts["hash"])
-        passwords[parts["name"]] = (int(parts["iterations"]), salt, hashed)
-    return Users(passwords)
-
-
-def password_line(name: str, password: str, salt: bytes) -> str:
-    """The line for a user in a password file."""
-    hashed = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, ITERATIONS, HASH_BYTES)
-    return f"{name}:$7${ITERATIONS}${base64.b64encode(salt).decode()}${base64.b64encode(hashed).decode()}"
-
-
-@dataclass(frozen=True)
 class Rule:
-    user: str | None  # None: a pattern, for everybody; "": clients without a user name
     mode: tuple[str, ...]
     filter: str
 
 
 @dataclass(frozen=True)
 class Access:
-    rules: tuple[Rule, ...]
+    users: Mapping[str, Sequence[Rule]]  # by user name; "": clients without one
+    patterns: Sequence[Rule]  # for everybody
 
     def allows(self, mode: str, user: str | None, client_id: str, topic_filter: str) -> bool:
         """Whether one rule covers everything that the topic or filter can match."""
-        for rule in self.rules:
-            if mode not in rule.mode or (rule.user is not None and rule.user != (user or "")):
-                continue
-            allowed = rule.filter
-            if rule.user is None:
-                if _would_widen_pattern(user or "") or _would_widen_pattern(client_id):
-                    continue
-                allowed = allowed.replace("%c", client_id).replace("%u", user or "")
-            if covers(allowed, topic_filter):
+        for rule in self.users.get(user or "", ()):
+            if mode in rule.mode and covers(rule.filter, topic_filter):
                 return True
+        for rule in self.patterns:
+            if mode in rule.mode:
+                allowed = _filled(rule.filter, user or "", client_id)
+                if allowed is not None and covers(allowed, topic_filter):
+                    return True
         return False
+
+
+@lru_cache(FILLED_MAX)
+def _filled(pattern: str, user: str, client_id: str) -> str | None:
+    """A pattern with the names in their places; None if it allows nothing to this client.
+
+    A client chooses its names, so no name may make a pattern match more: it must be one level or a part of one, and no
+    pattern but one that begins with $ itself reaches topics that do.
+    """
+    names = {"%u": user, "%c": client_id}
+    for place in _PLACE.findall(pattern):
+        if not names[place] or any(character in names[place] for character in "+#/"):
+            return None
+    filled = _PLACE.sub(lambda place: names[place[0]], pattern)
+    return None if filled[0] == "$" != pattern[0] else filled
 
 
 def may_publish(access: Access | None, user: str | None, client_id: str, topic: str) -> bool:
@@ -103,13 +79,9 @@ def may_subscribe(access: Access | None, user: str | None, client_id: str, topic
     return access is None or access.allows(READ, user, client_id, topic_filter)
 
 
-def _would_widen_pattern(name: str) -> bool:
-    """Whether a user name or client id would make a pattern match more once it is inserted."""
-    return any(character in name for character in "+#/")
-
-
 def parse_access(text: str) -> Access:
-    rules = []
+    users: dict[str, list[Rule]] = {}
+    patterns: list[Rule] = []
     user = ""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -122,5 +94,6 @@ def parse_access(text: str) -> Access:
         mode = _MODES["readwrite"] if len(rest) == 1 else _MODES.get(rest[0]) if len(rest) == 2 else None
         if kind not in ("topic", "pattern") or mode is None or filter_problem(rest[-1]):
             raise AccessError(f"line {number} is none of: user NAME, topic MODE FILTER, pattern MODE FILTER")
-        rules.append(Rule(None if kind == "pattern" else user, mode, rest[-1]))
-    return Access(tuple(rules))
+        rules = patterns if kind == "pattern" else users.setdefault(user, [])
+        rules.append(Rule(mode, rest[-1]))
+    return Access(users, patterns)

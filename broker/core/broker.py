@@ -26,6 +26,7 @@ from brokerbed.broker.core.all_queues import AllQueues
 from brokerbed.broker.core.connection import Connection
 from brokerbed.broker.core.counters import Counters
 from brokerbed.broker.core.link import MOVE_TOPIC
+from brokerbed.broker.core.login import CheckPassword
 from brokerbed.broker.core.placement import Placement
 from brokerbed.broker.core.retained_scan import RetainedScans
 from brokerbed.broker.core.run import V5, V311, Run
@@ -85,6 +86,7 @@ class Broker:
         self.topics: dict[bytes, str] = {}  # cache of valid topic names, by their bytes
         self.client_ids_assigned = 0  # how many so far
         self.nonces_made = 0  # how many so far, see link_proof.py
+        self.check_password: CheckPassword | None = None  # set by a driver that checks passwords beside its event loop
         self.input_free_ns: dict[str, int] = {}  # copy -> when the emulated service at the input has no more work
         self.input_floor_ns = LONG_AGO_NS  # nothing leaves that service earlier, because it would overtake a notice
         self.entering = self.entering_bytes = 0  # messages in the emulated service at the input, and their size

@@ -26,6 +26,7 @@ class Connection:
         "aliases_max",
         "aliases_out",
         "carries_expiry",
+        "certificate_name",
         "challenge",
         "decode",
         "driver",
@@ -43,6 +44,7 @@ class Connection:
         "keep_alive_ns",
         "last_ns",
         "last_tag",
+        "listener",
         "needed_bytes",
         "output",
         "packet_bytes_max",
@@ -61,6 +63,8 @@ class Connection:
         self.is_wire = is_wire
         self.peer = peer
         self.is_local = is_local  # the other end is on this machine
+        self.listener = ""  # the name of the listener over which it came
+        self.certificate_name: str | None = None  # the name in the peer's certificate, if it had to show one
         self.session: Session | None = None  # set when CONNECT is accepted
         self.challenge: tuple[mqtt5.ConnectPacket, Challenge] | None = None  # of a link that has to prove its secret
         self.version = 0

@@ -10,6 +10,7 @@ from brokerbed.broker.core import (
     deliver,
     introduction,
     link_proof,
+    login,
     overlay,
     persist,
     session_end,
@@ -85,30 +86,48 @@ def connect(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPac
     if packet.max_packet_size is not None:
         connection.packet_bytes_max = packet.max_packet_size
     _check(connection, packet)
-    if not packet.client_id.startswith(LINK_ID):
-        _authenticate(broker, packet)
+    admission = config.admission(connection.listener)
+    if packet.client_id.startswith(LINK_ID):
+        _connect_link(broker, connection, packet, admission.links_only, now_ns)
+    elif admission.links_only:
+        raise MqttError("only links may connect here", 0x87)
+    else:
         _check_claims(packet)
-        accept(broker, connection, packet, False, now_ns)
-        return
-    name = _link_name(packet)
-    secret = config.link_secret
-    if secret is None:
+        login.begin(broker, connection, packet, now_ns)
+
+
+def _connect_link(
+    broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPacket, links_only: bool, now_ns: int
+) -> None:
+    name, secret = _link_name(packet), broker.config.link_secret
+    if links_only and connection.certificate_name != name:
+        raise MqttError("the certificate of a link must be for the name of its broker", 0x87)
+    if links_only and packet.authentication_method is None:
+        accept(broker, connection, packet, True, now_ns)
+    elif secret is None:
         if packet.authentication_method is not None:
             raise MqttError("this broker has no link secret", 0x8C)
+        if broker.config.proves_links:
+            raise MqttError("links need a certificate, on the listener that is for links only", 0x87)
         if not connection.is_local:
             raise MqttError("links from other machines need a link secret", 0x87)
-        _authenticate(broker, packet)
-        algorithm = broker.overlay.algorithm
-        gets_everything = not algorithm.stores_entries or algorithm.advertising is Advertising.EVERYWHERE
-        if gets_everything and not may_subscribe(config.access, packet.username, packet.client_id, "#"):
-            raise MqttError("under this algorithm a link may get everything, which this user must not read", 0x87)
-        accept(broker, connection, packet, False, now_ns)
+        login.begin(broker, connection, packet, now_ns)
     elif packet.authentication_method != link_proof.METHOD:
         raise MqttError("a link must prove that it knows the link secret", 0x87)
     else:
         challenge = Challenge(secret, name, packet.authentication_data or b"", link_proof.nonce(broker))
         connection.challenge = packet, challenge
         broker.send(connection, link_proof.auth_packet(challenge.parent_answer()))
+
+
+def logged_in(broker: "Broker", connection: "Connection", packet: mqtt5.ConnectPacket, now_ns: int) -> None:
+    """Accept a client, or a link that is an ordinary user, which has shown who it is."""
+    if packet.client_id.startswith(LINK_ID):
+        algorithm = broker.overlay.algorithm
+        gets_everything = not algorithm.stores_entries or algorithm.advertising is Advertising.EVERYWHERE
+        if gets_everything and not may_subscribe(broker.config.access, packet.username, packet.client_id, "#"):
+            raise MqttError("under this algorithm a link may get everything, which this user must not read", 0x87)
+    accept(broker, connection, packet, False, now_ns)
 
 
 def authenticated(broker: "Broker", connection: "Connection", packet: mqtt5.Packet, now_ns: int) -> None:
@@ -275,18 +294,6 @@ def _check_only_child(broker: "Broker", packet: mqtt5.ConnectPacket, now_ns: int
     live = old.link if old is not None and is_live else None
     if live is not None and live.instance != property_of(packet.user_properties, INSTANCE):
         raise MqttError(f"a child called {live.peer} is connected already", 0x85)
-
-
-def _authenticate(broker: "Broker", packet: mqtt5.ConnectPacket) -> None:
-    config = broker.config
-    if packet.username is None:
-        if not config.allow_anonymous:
-            raise MqttError("a user name and a password are needed", 0x87)
-    elif config.users is not None:
-        if not config.users.accepts(packet.username, packet.password):
-            raise MqttError("user name or password are wrong", 0x86)
-    elif not config.allow_anonymous:  # without a password file, a user name proves nothing
-        raise MqttError("nobody can connect: there is no password file", 0x87)
 
 
 def _check_owner(broker: "Broker", old: Session, user: str | None) -> None:

@@ -127,12 +127,12 @@ def unsubscribe(broker: "Broker", connection: "Connection", packet: mqtt5.Unsubs
             is_resync = _is_resync(packet.user_properties)
             existed = advertisements.remove(broker, session, Entry(pattern), is_resync, now_ns)
         else:
-            existed = _remove(broker, session, pattern, packet.user_properties, now_ns)
+            existed = remove(broker, session, pattern, packet.user_properties, now_ns)
         codes.append(mqtt5.UnsubAckReasonCode.SUCCESS if existed else mqtt5.UnsubAckReasonCode.NO_SUBSCRIPTION_EXISTED)
     broker.send(connection, mqtt5.UnsubAckPacket(packet.packet_id, codes))
 
 
-def _remove(
+def remove(
     broker: "Broker", session: Session, topic_filter: str, properties: list[tuple[str, str]], now_ns: int
 ) -> bool:
     """Remove a subscription from the table and tell the routing strategy; returns False if there was none."""
@@ -176,7 +176,7 @@ def _older(table: dict[Entry, int], before_ns: int) -> list[Entry]:
 def remove_entry(broker: "Broker", session: Session, entry: Entry, is_resync: bool, now_ns: int) -> None:
     """Remove an entry of a neighbour that has not withdrawn it by a message."""
     properties = [(IDENTITY, entry.identity)] + [(RESYNCS, "")] * is_resync
-    _remove(broker, session, entry.filter, properties, now_ns)
+    remove(broker, session, entry.filter, properties, now_ns)
 
 
 def announced_by_parent(broker: "Broker", session: Session, change: Change, now_ns: int) -> None:
@@ -194,7 +194,7 @@ def announced_by_parent(broker: "Broker", session: Session, change: Change, now_
         subscription.wants_retained = False
         add(broker, subscription, properties, now_ns)
     else:
-        _remove(broker, session, entry.filter, properties, now_ns)
+        remove(broker, session, entry.filter, properties, now_ns)
 
 
 def forget_entries(broker: "Broker", session: Session, now_ns: int) -> None:
@@ -213,7 +213,7 @@ def forget_all(broker: "Broker", session: Session, now_ns: int) -> None:
     else:
         advertisements.remove_all(broker, session, now_ns)
     for topic_filter in list(session.subscriptions):
-        _remove(broker, session, topic_filter, [], now_ns)
+        remove(broker, session, topic_filter, [], now_ns)
 
 
 def _is_resync(properties: list[tuple[str, str]]) -> bool:

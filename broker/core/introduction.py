@@ -24,7 +24,7 @@ SESSION_S = 0xFFFF_FFFF  # a link's session never expires
 _CAUSES = {  # explanations for the user, by the reason code with which the parent refused the link
     0x85: "it has another child called {name}, or a session of that name that is another user's; choose another --name",
     0x86: "check user and password_file of [parent]",
-    0x87: "check link_secret_file on both sides, or user and password_file of [parent]",
+    0x87: "check link_secret_file on both sides, or user and password_file or tls_cert of [parent]",
     0x8C: "it has no link_secret_file, but this broker has; for a parent that is not brokerbed say foreign = true",
 }
 

@@ -47,7 +47,7 @@ class _Restoring:
         is_staged = link is not None and broker.config.service_link is not None
         session = self.sessions[number] = Session(client_id, demand, is_staged)
         session.row_number, session.expiry_s, session.user = number, expiry_s, user
-        is_trusted = link is not None and (link[1] or broker.config.link_secret is not None)  # parent or proven link
+        is_trusted = link is not None and (link[1] or broker.config.proves_links)  # parent or proven link
         session.access = None if is_trusted else broker.config.access
         session.queue = _StoredQueue()
         name = client_id

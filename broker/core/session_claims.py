@@ -239,7 +239,8 @@ class SessionClaims:
 
     def gone(self, connection: "Connection") -> None:
         """A client that was waiting has disconnected. Its session comes here nevertheless."""
-        self.forget(self._ids[connection])
+        if connection in self._ids:  # else it was waiting until its password is checked
+            self.forget(self._ids[connection])
 
     def linked(self, now_ns: int) -> None:
         """A link is up: the new neighbour is asked, too."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -23,8 +24,11 @@ from brokerbed.broker.runtime import control, tls, uplink
 from brokerbed.broker.runtime.addresses import is_any, written
 from brokerbed.broker.runtime.commit_count import FILE as COUNT_FILE
 from brokerbed.broker.runtime.log_file import LogFile, TurnLog, complete
+from brokerbed.broker.runtime.reload import reload
+from brokerbed.broker.runtime.security import MQTT, WEBSOCKET
 from brokerbed.broker.runtime.server import Server
-from brokerbed.broker.runtime.settings import DISK, MEMORY, Settings, SettingsError, settings
+from brokerbed.broker.runtime.setting_files import SettingsError
+from brokerbed.broker.runtime.settings import DISK, MEMORY, Settings, settings
 from brokerbed.broker.runtime.store import SqliteStore, StoreError, is_damage
 from brokerbed.log.record import Log
 
@@ -41,7 +45,7 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, _interrupt)  # until the event loop handles the signals
     try:
         wanted = settings(arguments)
-        if wanted.broker.users is None and not wanted.broker.allow_anonymous:
+        if not wanted.broker.lets_clients_in:
             why = "allow_anonymous is false and there is no password_file"
             print(f"brokerbed broker: no client can connect: {why}", file=sys.stderr, flush=True)
         with ExitStack() as cleanup:
@@ -170,22 +174,24 @@ def _create_server(wanted: Settings, cleanup: ExitStack, log: Log | None) -> tup
 
 
 async def _listen(wanted: Settings, server: Server) -> dict[str, asyncio.Server | tls.TlsListener]:
-    """Listen on all ports. The keys of the result are the protocols."""
+    """Listen on all ports. The keys of the result are the names of the listeners."""
     loop = asyncio.get_running_loop()
     listeners: dict[str, asyncio.Server | tls.TlsListener] = {}
-    if wanted.tls is None:
-        listeners["mqtt"] = await loop.create_server(server.protocol, wanted.host, wanted.port, backlog=BACKLOG)
-    else:
-        listeners["mqtt"] = await tls.serve(server, wanted.host, wanted.port, wanted.tls, BACKLOG)
-    if wanted.ws_port is not None:
-        from brokerbed.broker.runtime import websocket  # imported only if needed, as aiohttp takes much memory
+    for name, listener in wanted.security.listeners.items():
+        if listener.protocol == WEBSOCKET:
+            from brokerbed.broker.runtime import websocket  # imported only if needed, as aiohttp takes much memory
 
-        size_max = wanted.broker.packet_bytes_max
-        listeners["websocket"] = await websocket.serve(server, wanted.host, wanted.ws_port, size_max, BACKLOG)
+            listeners[name] = await websocket.serve(server, listener, wanted.broker.packet_bytes_max, BACKLOG)
+        elif listener.tls is None:
+            made = partial(server.protocol, name)
+            listeners[name] = await loop.create_server(made, listener.host, listener.port, backlog=BACKLOG)
+        else:
+            listeners[name] = await tls.serve(server, listener, tls.Protocols(partial(server.protocol, name)), BACKLOG)
     if wanted.metrics_port is not None:
         from brokerbed.broker.runtime import metrics
 
-        listeners["metrics"] = await metrics.serve(server.broker, wanted.host, wanted.metrics_port, server.now_ns)
+        host, port = wanted.metrics_host, wanted.metrics_port
+        listeners["metrics"] = await metrics.serve(server.broker, host, port, server.now_ns)
     return listeners
 
 
@@ -197,14 +203,24 @@ def _place_in_tree(wanted: Settings, broker: Broker) -> str:
     return f"{parent}, {wanted.broker.routing} routing"
 
 
+def _handle_signals(wanted: Settings, server: Server, stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    if wanted.has_file:
+        loop.add_signal_handler(signal.SIGHUP, reload, wanted, server)
+
+
 async def _serve(wanted: Settings, cleanup: ExitStack) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     log = Log() if wanted.data else None
     server, store = _create_server(wanted, cleanup, log)
-    for number in SIGNALS:  # before any client can connect
-        loop.add_signal_handler(number, stop.set)
+    _handle_signals(wanted, server, stop)  # before any client can connect
     listeners = await _listen(wanted, server)
-    if not wanted.broker.address and wanted.tls is None and not is_any(wanted.host):  # a certificate is for a name
+    has_tls = (
+        wanted.security.listeners[MQTT].tls is not None
+    )  # then its certificate is for a name, which we do not know
+    if not wanted.broker.address and not has_tls and not is_any(wanted.host):
         port = listeners["mqtt"].sockets[0].getsockname()[1]
         server.broker.config = replace(wanted.broker, address=written(wanted.host, port))
     is_background = not wanted.broker.is_testbed  # in a testbed the server writes the log
@@ -215,11 +231,15 @@ async def _serve(wanted: Settings, cleanup: ExitStack) -> None:
         control.listen(server, stop)
     gc.freeze()  # the objects that exist now stay, so the collector need not examine them again
     gc.set_threshold(GC_ALLOCATIONS, 50, 100)
-    addresses = (f"{name} {wanted.host}:{listener.sockets[0].getsockname()[1]}" for name, listener in listeners.items())
+    hosts = {name: listener.host for name, listener in wanted.security.listeners.items()}
+    addresses = (
+        f"{name} {hosts.get(name, wanted.metrics_host)}:{listener.sockets[0].getsockname()[1]}"
+        for name, listener in listeners.items()
+    )
     place = _place_in_tree(wanted, server.broker)
     print(f"brokerbed broker {wanted.broker.name} ({place}): {', '.join(addresses)}", flush=True)
     linking = (
-        asyncio.create_task(uplink.keep(server, wanted.parent, wanted.parent_name, wanted.parent_tls))
+        asyncio.create_task(uplink.keep(server, wanted.parent, wanted.parent_name, wanted.security))
         if wanted.parent is not None
         else None
     )
@@ -236,7 +256,7 @@ async def _serve(wanted: Settings, cleanup: ExitStack) -> None:
     if writing is not None and log_file is not None:
         writing.cancel()
         await log_file.close()
-    for number in SIGNALS:
+    for number in (*SIGNALS, signal.SIGHUP):
         loop.remove_signal_handler(number)
     _ignore_signals()  # further signals must not interrupt the clean-up
     if linking is not None and linking.done() and not linking.cancelled():

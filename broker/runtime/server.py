@@ -14,6 +14,7 @@ from brokerbed.broker.core.store import Store, StoreFullError
 from brokerbed.broker.runtime.addresses import is_loopback
 from brokerbed.broker.runtime.log_file import TurnLog
 from brokerbed.broker.runtime.pace import Pace
+from brokerbed.broker.runtime.password_checks import PasswordChecks
 from brokerbed.broker.runtime.wire import SLICE_NS_MAX, PacedWire, Wire
 from brokerbed.broker.values import NS_PER_S
 
@@ -58,20 +59,25 @@ class Server:
         self._background_until_ns = 0  # the time that long work has used up
         self._lost: deque[Connection] = deque()  # connections whose loss the core does not know of yet
         self._watching = self._loop.call_later(OUTPUT_WATCH_S, self._watch_output)
+        self._passwords = PasswordChecks(self.now_ns, self.flush)
+        broker.check_password = self._passwords.check
 
     def now_ns(self) -> int:
         return time.monotonic_ns() + self._offset_ns
 
-    def opened(self, driver: object, address: Any, name: str | None = None) -> Connection:
+    def opened(self, driver: object, address: Any, name: str | None = None, listener: str = "") -> Connection:
         """Register a connection with the core. `address` is the peer's socket address, `name` its name if not that."""
         peer = name or (f"{address[0]}:{address[1]}" if address else "")
         is_local = bool(address) and is_loopback(address[0])
         connection = self.broker.opened(self.now_ns(), peer=peer, is_local=is_local)
         connection.driver = driver
+        connection.listener = listener
         return connection
 
-    def protocol(self) -> Wire:
-        return Wire(self) if Pace.of(self.broker.config) is None else PacedWire(self)
+    def protocol(self, listener: str = "", connection: Connection | None = None) -> Wire:
+        """`connection`: it was opened before the TLS handshake."""
+        wire = Wire if Pace.of(self.broker.config) is None else PacedWire
+        return wire(self, None, listener, connection)
 
     def lost(self, connection: Connection) -> None:
         """A connection has ended. If many with many subscriptions end at once, others have their turns between."""
@@ -264,6 +270,7 @@ class Server:
         self._watching.cancel()
         if self._timer is not None:
             self._timer.cancel()
+        self._passwords.close()
         self.broker.shut_down()
         if self.store_problem is None:
             self._end_turn()

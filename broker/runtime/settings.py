@@ -5,23 +5,22 @@ import json
 import random
 import re
 import secrets
-import ssl
 import time
-import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 from brokerbed.broker.config import BrokerConfig, Demand
-from brokerbed.broker.core.access import AccessError, parse_access, parse_users
 from brokerbed.broker.core.link import split_address
-from brokerbed.broker.core.link_proof import SECRET_BYTES_MIN
 from brokerbed.broker.laws import LAWS, sampler
 from brokerbed.broker.placement.config import PlacementConfig
 from brokerbed.broker.routing.registry import ALGORITHMS, DEFAULT
 from brokerbed.broker.routing.strategy import ParameterError
-from brokerbed.broker.runtime.addresses import is_loopback
+from brokerbed.broker.runtime import security
 from brokerbed.broker.runtime.placement_settings import PlacementError, placement_config
+from brokerbed.broker.runtime.security import Security, read_security
+from brokerbed.broker.runtime.setting_files import SettingsError, read_toml, truth
 from brokerbed.broker.values import NS_PER_S
 
 _NOT_LIMITS = (
@@ -44,36 +43,32 @@ _NOT_LIMITS = (
     "users",
     "access",
     "allow_anonymous",
+    "listeners",
     "roaming",
 )
 LIMITS = {field.name: field for field in fields(BrokerConfig) if field.name not in _NOT_LIMITS}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # the names of brokers, with the same syntax as in scenarios
 KEYS = (
-    "address", "allow_anonymous", "password_file", "access_file", "link_secret_file", "tls_cert", "tls_key", "testbed",
+    "address", *security.KEYS, "metrics_host", "testbed",
     "limits", "service", "parent", "routing_parameters", "placement", "roaming", "move_timeout_s",
 )  # fmt: skip
-PARENT_KEYS = {"name", "user", "password_file", "tls_ca", "foreign"}
 MEMORY, PROCESS, DISK = DURABILITIES = ("memory", "process", "disk")
 LIFE_FILE = "broker.json"
-
-
-class SettingsError(ValueError):
-    """The options or the configuration file cannot be used; the text is one sentence."""
 
 
 @dataclass(frozen=True)
 class Settings:
     host: str
-    port: int
-    ws_port: int | None
+    metrics_host: str
     metrics_port: int | None
     data: Path | None
     durability: str
     parent: tuple[str, int] | None
     parent_name: str | None  # used until the parent tells its name; None: its address is used
-    parent_tls: ssl.SSLContext | None
-    tls: ssl.SSLContext | None
     broker: BrokerConfig
+    security: Security
+    reread: Callable[[], Security]  # reads again what may change while the broker runs
+    has_file: bool
 
 
 class _Parser(argparse.ArgumentParser):
@@ -112,57 +107,50 @@ def parser() -> argparse.ArgumentParser:
 
 def settings(arguments: list[str]) -> Settings:
     options = parser().parse_args(arguments)
-    given = _read_toml(options.config) if options.config else {}
-    for key in given:
-        if key not in KEYS:
-            raise SettingsError(f"{options.config}: unknown key {key}; known are {', '.join(KEYS)}")
-    folder = options.config.parent if options.config else Path()
-    try:
-        users = parse_users(_read_text(folder, given["password_file"])) if "password_file" in given else None
-        access = parse_access(_read_text(folder, given["access_file"])) if "access_file" in given else None
-    except AccessError as error:
-        raise SettingsError(f"{options.config}: {error}") from None
+    given = _configuration(options)
+    secured = read_security(options, given)
     durability = options.durability or (MEMORY if options.data is None else PROCESS)
     if durability != MEMORY and options.data is None:
         raise SettingsError(f"--durability {durability} needs --data DIR: the folder in which state survives")
     name, incarnation = _name_and_incarnation(options.data, options.name)
-    user, password = _parent_login(options.config, folder, given.get("parent", {}))
+    _check_parent(options.config, given.get("parent", {}))
     config = BrokerConfig(
         name=name,
         incarnation=incarnation,
         address=_address(options.config, given.get("address", "")),
-        parent_user=user,
-        parent_password=password,
         parent_is_foreign=given.get("parent", {}).get("foreign", False),
-        link_secret=_link_secret(options.config, folder, given.get("link_secret_file")),
         routing=options.routing,
         routing_parameters=_routing_parameters(options.config, options.routing, given.get("routing_parameters", {})),
         placement=_placement(options, given.get("placement"), f"{name} {incarnation}"),
         id_token=secrets.token_hex(16),
-        users=users,
-        access=access,
-        allow_anonymous=_allows_anonymous(options, given.get("allow_anonymous"), users is not None),
-        is_testbed=_truth(options.config, "testbed", given.get("testbed", False)),
-        roaming=_truth(options.config, "roaming", given.get("roaming", True)),
+        is_testbed=truth(options.config, "testbed", given.get("testbed", False)),
+        roaming=truth(options.config, "roaming", given.get("roaming", True)),
+        **secured.broker,
         **_service(options.config, given.get("service", {}), f"{name} {incarnation}"),
         **_limits(options.config, _with_move_timeout(given)),
     )
-    tls = _server_tls(options.config, folder, given)
     parent = _parent_address(options.parent) if options.parent else None
-    parent_tls = _parent_tls(options.config, folder, given.get("parent", {}))
     return Settings(
         options.host,
-        options.port,
-        options.ws_port,
+        str(given.get("metrics_host", options.host)),
         options.metrics_port,
         options.data,
         durability,
         parent,
         given.get("parent", {}).get("name"),
-        parent_tls,
-        tls,
         config,
+        secured,
+        lambda: read_security(options, _configuration(options)),
+        options.config is not None,
     )
+
+
+def _configuration(options: argparse.Namespace) -> dict[str, Any]:
+    given = read_toml(options.config) if options.config else {}
+    for key in given:
+        if key not in KEYS:
+            raise SettingsError(f"{options.config}: unknown key {key}; known are {', '.join(KEYS)}")
+    return given
 
 
 def _name_and_incarnation(folder: Path | None, name: str | None) -> tuple[str, str]:
@@ -188,26 +176,12 @@ def _random_name() -> str:
     return f"b-{secrets.token_hex(4)}"
 
 
-def _parent_login(file: Path, folder: Path, given: Any) -> tuple[str | None, str | None]:
-    """The user name and password with which the broker logs in at its parent."""
-    if not isinstance(given, dict) or not set(given) <= PARENT_KEYS or ("password_file" in given) > ("user" in given):
-        raise SettingsError(f'{file}: parent: like {{user = "leaf", password_file = "leaf.password"}}, not {given}')
+def _check_parent(file: Path, given: dict[str, Any]) -> None:
+    """Check what `security` does not read."""
     if not isinstance(given.get("foreign", False), bool):
         raise SettingsError(f"{file}: parent: foreign must be true or false, not {given['foreign']!r}")
     if not NAME.fullmatch(str(given.get("name", "parent"))):
         raise SettingsError(f"{file}: parent: name: a broker's name, not {given['name']!r}")
-    password = _read_text(folder, given["password_file"]).strip("\r\n") if "password_file" in given else None
-    return given.get("user"), password
-
-
-def _link_secret(file: Path, folder: Path, name: str | None) -> bytes | None:
-    """The secret that the brokers of a tree share and that nobody else knows."""
-    if name is None:
-        return None
-    secret = _read_text(folder, name).strip().encode()
-    if len(secret) < SECRET_BYTES_MIN:
-        raise SettingsError(f"{file}: link_secret_file: {name} must hold at least {SECRET_BYTES_MIN} characters")
-    return secret
 
 
 def _routing(name: str) -> str:
@@ -240,35 +214,6 @@ def _address(file: Path, given: Any) -> str:
     return str(given)
 
 
-def _read_toml(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{file}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: not valid TOML: {error}") from None
-
-
-def _read_text(folder: Path, file: Any) -> str:
-    try:
-        return (folder / str(file)).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{folder / str(file)}: it cannot be read ({error})") from None
-
-
-def _allows_anonymous(options: argparse.Namespace, wanted: bool | None, has_users: bool) -> bool:
-    """By default, anonymous clients may connect only from this machine, and only if there is no password file."""
-    if wanted is not None:
-        return bool(wanted)
-    if has_users:
-        return False
-    if is_loopback(options.host):
-        return True
-    raise SettingsError(
-        f"on {options.host} anybody could connect: give a password_file, or allow_anonymous = true, in --config FILE"
-    )
-
-
 def _placement(options: argparse.Namespace, given: Any, broker_id: str) -> PlacementConfig | None:
     if given is None:
         return None
@@ -294,12 +239,6 @@ def _with_move_timeout(given: dict[str, Any]) -> dict[str, Any]:
     """The limits. `move_timeout_s` may stand beside `roaming`, where one looks for it."""
     limits = given.get("limits", {})
     return {**limits, "move_timeout_s": given["move_timeout_s"]} if "move_timeout_s" in given else limits
-
-
-def _truth(file: Path, key: str, wanted: Any) -> bool:
-    if not isinstance(wanted, bool):
-        raise SettingsError(f"{file}: {key} must be true or false, not {wanted}")
-    return wanted
 
 
 def _service(file: Path, given: dict[str, Any], broker_id: str) -> dict[str, Any]:
@@ -328,26 +267,3 @@ def _demand(file: Path, law: Any, stream: random.Random) -> Demand:
     if kind not in LAWS:
         raise SettingsError(f"{file}: service: law must be one of {', '.join(LAWS)}, not {kind}")
     return sampler(kind, round(law["mean_s"] * NS_PER_S), stream, float(law.get("cv", 1.0)))
-
-
-def _parent_tls(file: Path, folder: Path, given: dict[str, Any]) -> ssl.SSLContext | None:
-    if "tls_ca" not in given:
-        return None
-    try:
-        return ssl.create_default_context(cafile=folder / given["tls_ca"])
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"{file}: parent: tls_ca cannot be used ({error})") from None
-
-
-def _server_tls(file: Path, folder: Path, given: dict[str, Any]) -> ssl.SSLContext | None:
-    if "tls_cert" not in given and "tls_key" not in given:
-        return None
-    if "tls_cert" not in given or "tls_key" not in given:
-        raise SettingsError(f"{file}: tls_cert and tls_key go together")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(folder / given["tls_cert"], folder / given["tls_key"])
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"{file}: the TLS certificate or key cannot be used ({error})") from None
-    return context

@@ -14,6 +14,7 @@ from functools import partial
 from brokerbed.broker.core.link import split_address
 from brokerbed.broker.core.overlay import Overlay
 from brokerbed.broker.runtime.addresses import written
+from brokerbed.broker.runtime.security import Security
 from brokerbed.broker.runtime.server import Server
 from brokerbed.broker.runtime.wire import Wire
 
@@ -63,9 +64,7 @@ def parent_address(overlay: Overlay, configured: tuple[str, int], configured_nam
     return split_address(moved_to.address) or configured
 
 
-async def keep(
-    server: Server, configured: tuple[str, int], configured_name: str | None, tls: ssl.SSLContext | None
-) -> None:
+async def keep(server: Server, configured: tuple[str, int], configured_name: str | None, security: Security) -> None:
     """Keep the link to the parent until cancelled; raises LoopError if the brokers form a loop.
 
     `configured`: the parent's address and name in the settings, until the link moves to another parent.
@@ -76,7 +75,7 @@ async def keep(
         moved_to = overlay.moved_to
         address = parent_address(overlay, configured, configured_name)
         parent = written(*address)
-        dialling = loop.create_connection(partial(Wire, server, parent), *address, ssl=tls)
+        dialling = loop.create_connection(partial(Wire, server, parent), *address, ssl=security.parent_tls)
         problem = None
         try:
             _, wire = await asyncio.wait_for(dialling, CONNECT_S_MAX)

@@ -5,11 +5,16 @@ from contextlib import suppress
 
 from aiohttp import WSMsgType, web
 
+from brokerbed.broker.core.connection import Connection
+from brokerbed.broker.runtime import tls
+from brokerbed.broker.runtime.origins import may_connect
 from brokerbed.broker.runtime.pace import Pace
+from brokerbed.broker.runtime.security import Listener
 from brokerbed.broker.runtime.server import CLOSE_S_MAX, Server
 from brokerbed.broker.runtime.wire import OUTPUT_LOW_PART, SLICE_NS_MAX
 from brokerbed.broker.values import NS_PER_S
 
+WRONG_ORIGIN = "Pages from there may not connect to this broker: see allowed_origins in its configuration.\n"
 NO_UPGRADE = "This port speaks MQTT over WebSockets only.\n"
 
 
@@ -19,7 +24,10 @@ class _WebSocket:
     It collects output, which a task sends once the HTTP connection has been upgraded.
     """
 
-    def __init__(self, server: Server, transport: asyncio.Transport) -> None:
+    def __init__(
+        self, server: Server, transport: asyncio.Transport, listener: str, connection: Connection | None
+    ) -> None:
+        """`connection`: it was opened before the TLS handshake."""
         self._server = server
         self._transport = transport
         self._waiting: list[bytes] = []
@@ -31,7 +39,10 @@ class _WebSocket:
         self._output_bytes_max = server.broker.config.output_bytes_max
         if server.store_problem is None:
             self.may_read.set()
-        self.connection = server.opened(self, transport.get_extra_info("peername"))
+        if connection is None:
+            connection = server.opened(self, transport.get_extra_info("peername"), None, listener)
+        self.connection = connection
+        connection.driver = self
 
     def write(self, data: bytes) -> None:
         self._waiting.append(data)
@@ -96,15 +107,28 @@ class _WebSocket:
 class _HttpServer(web.Server):
     """Registers every TCP connection with the core at once, so that limits and the time for CONNECT apply to it."""
 
-    def __init__(self, server: Server, packet_bytes_max: int) -> None:
+    def __init__(self, server: Server, listener: Listener, packet_bytes_max: int) -> None:
         super().__init__(self._handle, access_log=None)
         self._server = server
+        self._listener = listener
         self._packet_bytes_max = packet_bytes_max
+        self._opened: dict[web.RequestHandler, Connection] = {}  # before their TLS handshake
         self._wires: dict[web.RequestHandler, _WebSocket] = {}  # keyed by aiohttp's protocol object
+
+    def protocol(self, connection: Connection) -> web.RequestHandler:
+        """For a connection that is in its TLS handshake."""
+        handler = self()
+        self._opened[handler] = connection
+        return handler
+
+    def forget(self, handler: web.RequestHandler) -> None:
+        """Its TLS handshake has failed."""
+        del self._opened[handler]
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        self._wires[handler] = _WebSocket(self._server, transport)
+        connection = self._opened.pop(handler, None)
+        self._wires[handler] = _WebSocket(self._server, transport, self._listener.name, connection)
         asyncio.get_running_loop().call_soon(self._server.flush)  # aiohttp fails if we close the transport here
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
@@ -124,6 +148,12 @@ class _HttpServer(web.Server):
         wire = self._wires.get(request.protocol)
         if wire is None or not socket.can_prepare(request):
             answer = web.Response(status=426, headers={"Upgrade": "websocket"}, text=NO_UPGRADE)
+            answer.force_close()
+            return answer
+        admission = self._server.broker.config.admission(self._listener.name)
+        origin, host = request.headers.get("Origin"), request.headers.get("Host")
+        if not may_connect(origin, host, self._listener.allowed_origins, admission.allow_anonymous):
+            answer = web.Response(status=403, text=WRONG_ORIGIN)
             answer.force_close()
             return answer
         await socket.prepare(request)
@@ -158,6 +188,10 @@ class _HttpServer(web.Server):
         return socket
 
 
-async def serve(server: Server, host: str, port: int, packet_bytes_max: int, backlog: int) -> asyncio.Server:
-    loop = asyncio.get_running_loop()
-    return await loop.create_server(_HttpServer(server, packet_bytes_max), host, port, backlog=backlog)
+async def serve(
+    server: Server, listener: Listener, packet_bytes_max: int, backlog: int
+) -> asyncio.Server | tls.TlsListener:
+    http = _HttpServer(server, listener, packet_bytes_max)
+    if listener.tls is not None:
+        return await tls.serve(server, listener, tls.Protocols(http.protocol, http.forget), backlog)
+    return await asyncio.get_running_loop().create_server(http, listener.host, listener.port, backlog=backlog)

@@ -1,10 +1,11 @@
 """TCP connections: one Protocol object each, which passes input to the core in slices, at most at a client's rate."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from brokerbed.broker.core.connection import Connection
 from brokerbed.broker.runtime.pace import Pace
+from brokerbed.broker.runtime.security import certificate_name
 from brokerbed.broker.values import NS_PER_S
 
 if TYPE_CHECKING:
@@ -21,34 +22,34 @@ SLICE_BYTES_MAX = 128 * 1024  # less than uvloop reads at once; it goes on readi
 class Wire(asyncio.Protocol):
     """One TCP connection, from a client or to our parent."""
 
-    __slots__ = ("_connection", "_input", "_is_paused", "_parent", "_server", "_slice_bytes", "gone")
+    __slots__ = ("_connection", "_input", "_is_paused", "_listener", "_parent", "_server", "_slice_bytes", "gone")
 
-    def __init__(self, server: "Server", parent: str | None = None) -> None:
+    def __init__(
+        self, server: "Server", parent: str | None = None, listener: str = "", connection: Connection | None = None
+    ) -> None:
+        """`connection`: it was opened before the TLS handshake."""
         self._server = server
+        self._listener = listener
         self._parent = parent  # host:port of our parent, if this is the link to it
-        self._connection: Connection | None = None
+        self._connection = connection
         self._input = b""  # received and not handled yet
         self._slice_bytes = SLICE_BYTES_FIRST  # how much input is handled in one turn
         self._is_paused = False  # the transport's write buffer is above its high-water mark
         self.gone = asyncio.Event() if parent is not None else None  # set when the link to our parent is lost
 
-    def open(self, driver: object, address: Any) -> Connection:
-        """Register the connection with the core. The server writes to it and closes it through `driver`."""
-        self._connection = self._server.opened(driver, address, self._parent)
-        self._server.flush()
-        return self._connection
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         wire = cast("asyncio.Transport", transport)
         high = self._server.broker.config.output_bytes_max
         wire.set_write_buffer_limits(high=high, low=high // OUTPUT_LOW_PART)
-        if self._connection is not None:  # it was opened before the TLS handshake
+        if self._connection is not None:
             self._connection.driver = wire
+            self._connection.certificate_name = certificate_name(wire)
         else:
-            connection = self.open(wire, wire.get_extra_info("peername"))
+            address = wire.get_extra_info("peername")
+            self._connection = self._server.opened(wire, address, self._parent, self._listener)
             if self._parent is not None:
-                self._server.broker.overlay.dialled(connection)
-                self._server.flush()
+                self._server.broker.overlay.dialled(self._connection)
+            self._server.flush()
         if self._server.store_problem is not None:
             wire.pause_reading()
 
@@ -124,8 +125,10 @@ class PacedWire(Wire):
 
     __slots__ = ("_is_held", "_pace")
 
-    def __init__(self, server: "Server") -> None:
-        super().__init__(server)
+    def __init__(
+        self, server: "Server", parent: str | None = None, listener: str = "", connection: Connection | None = None
+    ) -> None:
+        super().__init__(server, parent, listener, connection)
         self._pace = Pace.of(server.broker.config)
         self._is_held = False  # nothing is read or handled until its time
 

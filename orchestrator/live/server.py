@@ -1,7 +1,7 @@
 """The web server of the live page: static files, a stream of events, and the requests of its buttons.
 
 All requests except those for style sheet and script need the token of the run. The server listens on the loopback
-interface by default.
+interface by default. It answers no page of another origin, and no name that could lead here by DNS rebinding.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
+from brokerbed.broker.runtime.origins import host_of, is_fixed, is_own_page
 from brokerbed.orchestrator.grounds.base import GroundError, Notify
 from brokerbed.orchestrator.grounds.network import cancel_all
 from brokerbed.orchestrator.grounds.real import RealRun
@@ -31,14 +32,16 @@ REQUEST_BYTES_MAX = 4096
 WIDTH, RADIUS_MAX = 960.0, 22.0  # the width of the drawing, and the radius of a broker, which is also a button
 CLOSE_S = 1.0  # how long event streams may take to end with the run
 TARGETS: dict[str, Target] = {"broker": BROKER, "link": LINK, "peer": PEER}  # what can be selected on the page
+WRONG_HOST = "open this page by the address that was printed: other names are refused\n"
 POLICY = "default-src 'self'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
 
 
 class Live:
     """The live page of one run."""
 
-    def __init__(self, run: RealRun, predicted: Predicted) -> None:
+    def __init__(self, run: RealRun, predicted: Predicted, host: str) -> None:
         self._run = run
+        self._host = host.lower()  # by which it was to be served
         self._feed = Feed(run, predicted)
         self._token = secrets.token_urlsafe(16)
         self._state_changed = asyncio.Condition()
@@ -56,6 +59,12 @@ class Live:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Callable[..., Any]) -> web.StreamResponse:
+        host = request.headers.get("Host", "")
+        name = host_of(host)
+        if name is None or not (is_fixed(name) or name == self._host):
+            return web.Response(status=403, text=WRONG_HOST)
+        if not is_own_page(request.headers.get("Origin"), host):
+            return web.Response(status=403, text="this server is for its own page only\n")
         given = request.headers.get("X-Token") or request.query.get("token", "")
         if request.path not in ("/live.css", "/live.js") and not hmac.compare_digest(
             given.encode(errors="backslashreplace"), self._token.encode()
@@ -180,7 +189,7 @@ def _refused(why: str, status: int = 409) -> web.Response:
 @asynccontextmanager
 async def live_page(run: RealRun, predicted: Predicted, host: str, port: int, notify: Notify) -> AsyncIterator[None]:
     """Serves the live page of a run. Raises GroundError if the address is not available."""
-    live = Live(run, predicted)
+    live = Live(run, predicted, host)
     runner = web.AppRunner(live.app, access_log=None, shutdown_timeout=CLOSE_S)
     await runner.setup()
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 import mqtt5
 import pytest
 
-from brokerbed.broker.core.access import password_line
+from brokerbed.broker.core.passwords import password_line
 from tests.broker.running import Running, broker
 from tests.mqtt.client5 import Client5
 from tests.mqtt.client311 import Client311, Connack, Will, connect

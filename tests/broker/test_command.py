@@ -13,7 +13,7 @@ import aiohttp
 import mqtt5
 import pytest
 
-from brokerbed.broker.core.access import password_line
+from brokerbed.broker.core.passwords import password_line
 from brokerbed.log.reader import LogError, read
 from brokerbed.log.record import MAGIC
 from tests.broker.running import COMMAND, WAIT_S, broker, connect_packet, until

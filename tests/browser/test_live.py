@@ -84,6 +84,30 @@ def test_a_link_that_has_moved_leads_to_the_new_parent(page: Page) -> None:
     assert said.startswith("link low to top, ")
 
 
+def test_names_are_text_whatever_they_contain(page: Page) -> None:
+    """Set by hand, as no scenario may have such names: no element is made of them, and no script runs."""
+    hostile = """<img src=x onerror="window.struck = 1">'><script>window.struck = 1</script>{{1}}</title>"""
+    made, is_shown, struck = page.evaluate(
+        """(name) => {
+        tree.scenario = name;
+        $("title").textContent = name;
+        state = { ...state,
+          compared: [...state.compared, { metric: "rate.control", of: name, predicted: 1, measured: 2 }],
+          peers: [...state.peers, { peer: name, copies: 1, connected: 1, queue: 0, places: name }],
+          faults: [...state.faults, { number: 4711, what: name, fault: 1 }] };
+        show();
+        const rows = ["compared", "peers", "faults"].map((it) => $(it).tBodies[0].lastElementChild.cells[0].textContent);
+        return [document.querySelectorAll("img, script:not([src])").length, rows.every((it) => it.includes(name)), window.struck];
+    }""",
+        hostile,
+    )
+    assert (made, is_shown, struck) == (0, True, None)
+    assert page.evaluate(
+        "(name) => act('/strike', { verb: name, target: name }).then(() => $('answer').innerHTML)", hostile
+    )
+    assert page.locator("#answer img, #answer script").count() == 0
+
+
 def test_queues_have_axes(page: Page) -> None:
     """The upper end of the axis is the largest number that was seen, the ends below are model times."""
     most, first, last = page.evaluate("""() => {

@@ -171,9 +171,10 @@ MALFORMED: list[tuple[str, bytes, str]] = [
 def post(run: Watched, path: str, body: bytes, **headers: bytes) -> tuple[int, str]:
     """Raw bytes, as no client library would send them; the status and what was said."""
     base, _, token = run.address.partition("/?token=")
-    given = {b"X-Token": token.encode()} | {name.replace("_", "-").encode(): value for name, value in headers.items()}
+    given = {b"Host": b"localhost", b"X-Token": token.encode()}
+    given |= {name.replace("_", "-").encode(): value for name, value in headers.items()}
     lines = b"".join(name + b": " + value + b"\r\n" for name, value in given.items())
-    head = b"POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n" % (path.encode(), len(body))
+    head = b"POST %s HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n" % (path.encode(), len(body))
     host, _, port = base.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), 10) as wire:
         wire.sendall(head + lines + b"\r\n" + body)
@@ -200,6 +201,28 @@ def test_fault_that_is_not_there_is_one_sentence(run: Watched, number: str) -> N
     status, said = post(run, "/heal", b'{"number": %s}' % number.encode())
     assert status == 409
     assert re.fullmatch(r"fault [-0-9.]{1,50} is not there, or is healed already", json.loads(said)["error"])
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 409),
+        ({"Host": b"127.0.0.1:8000", "Origin": b"http://127.0.0.1:8000"}, 409),
+        ({"Host": b"[::1]:8000"}, 409),
+        ({"Host": b"evil.example"}, 403),  # a name that leads here now
+        ({"Host": b"evil.example:8000", "Origin": b"http://evil.example:8000"}, 403),
+        ({"Host": b"127.0.0.1.evil.example"}, 403),
+        ({"Host": b""}, 403),
+        ({"Host": b"[::1"}, 403),
+        ({"Origin": b"http://evil.example"}, 403),
+        ({"Origin": b"http://localhost:3000"}, 403),  # another server on this machine
+        ({"Origin": b"null"}, 403),
+    ],
+)
+def test_other_pages_and_other_names_are_refused_even_with_the_token(
+    run: Watched, headers: dict[str, bytes], status: int
+) -> None:
+    assert post(run, "/heal", b'{"number": 999}', **headers)[0] == status
 
 
 @pytest.mark.parametrize("token", [b"\xff\xfe", b"", b"\xc3\xa4", b"x" * 4000])

@@ -1,35 +1,9 @@
-"""Passwords and access rules, with a password file that mosquitto_passwd wrote as the reference."""
+"""Access rules: what users and patterns allow, and what a name put into a pattern cannot widen."""
 
 import pytest
 
-from brokerbed.broker.core.access import AccessError, parse_access, parse_users, password_line
+from brokerbed.broker.core.access import AccessError, parse_access
 from brokerbed.topics import covers
-
-# mosquitto_passwd 2.0.11 -b FILE alice secret
-BY_MOSQUITTO = "alice:$7$101$Ddm9U7tSCKk+MCuF$V+kGpb0xLVUWWJRj9+hNGsdtUlfbKasuUoHok7JOII6O55jp9iK+X2LAXh7gaK+eM4kMymvA+d1c4eh3nTUu/A=="
-
-
-def test_users_own_line_is_accepted_and_nothing_else() -> None:
-    users = parse_users("# comment\n\n" + password_line("bob", "pass word", b"123456789012") + "\n")
-    assert users.accepts("bob", b"pass word")
-    assert not users.accepts("bob", b"pass")
-    assert not users.accepts("bob", None)
-    assert not users.accepts("eve", b"pass word")
-    assert not users.accepts(None, b"pass word")
-
-
-def test_users_file_of_mosquitto_passwd() -> None:
-    users = parse_users(BY_MOSQUITTO)
-    assert users.accepts("alice", b"secret")
-    assert not users.accepts("alice", b"Secret")
-
-
-@pytest.mark.parametrize("line", ["alice", "alice:plain", "alice:$6$a$b", "alice:$7$x$aa$bb", "alice:$7$0$QQ==$QQ==",
-                                  "alice:$7$999999999$QQ==$QQ==", ":$7$101$QQ==$QQ==", "alice:$7$101$!$QQ=="])  # fmt: skip
-def test_users_bad_line_is_named(line: str) -> None:
-    with pytest.raises(AccessError, match="line 2 "):
-        parse_users("# first\n" + line)
-
 
 ACCESS = """
 # everybody without a name
@@ -63,11 +37,48 @@ def test_access(mode: str, user: str | None, topic: str, allowed: bool) -> None:
     assert parse_access(ACCESS).allows(mode, user, "c1", topic) is allowed
 
 
-def test_access_names_cannot_widen_a_pattern() -> None:
-    access = parse_access("pattern read own/%c/#")
-    assert not access.allows("read", None, "#", "own/anything")
-    assert not access.allows("read", None, "a/b", "own/a/b/x")
-    assert not access.allows("read", None, "+", "own/+/x")
+PATTERNS = parse_access(
+    """
+pattern read own/%c/#
+pattern write of/%u/%c
+pattern read %c/x
+pattern read dev-%c-of-%u/+
+pattern read news/#
+pattern read $SYS/%c
+"""
+)
+
+
+@pytest.mark.parametrize("name", ["+", "#", "/", "a/b", "a+", "#a", "../a", ""])
+def test_name_with_a_wildcard_or_a_slash_or_without_characters_fills_no_pattern(name: str) -> None:
+    """Whatever it might be taken for, on either place: no topic is opened by it, but rules without a place hold."""
+    for topic in ("own/anything", "own/a/b/x", "own/+/x", "own//x", "own/#", f"own/{name}/x", "own/#/x"):
+        assert not PATTERNS.allows("read", "alice", name, topic)
+    for topic in ("of/alice/x", "of//c1", "of/+/c1", "of/a/b", f"of/{name}/c1", "of/#"):
+        assert not PATTERNS.allows("write", name, "c1", topic)
+        assert not PATTERNS.allows("write", None, "c1", topic)
+    assert PATTERNS.allows("read", name, name, "news/today")
+
+
+def test_name_that_looks_like_a_place_is_not_filled_again() -> None:
+    """The client id %u is not the user name, nor is the user name %c the client id."""
+    assert not PATTERNS.allows("read", "alice", "%u", "own/alice/x")
+    assert PATTERNS.allows("read", "alice", "%u", "own/%u/x")
+    assert not PATTERNS.allows("write", "%c", "c1", "of/c1/c1")
+    assert PATTERNS.allows("write", "%c", "c1", "of/%c/c1")
+
+
+def test_name_that_begins_with_a_dollar_opens_no_topic_of_the_broker() -> None:
+    assert not PATTERNS.allows("read", "alice", "$SYS", "$SYS/x")
+    assert not PATTERNS.allows("read", "alice", "$SYS", "$SYS/$SYS/x")
+    assert PATTERNS.allows("read", "alice", "$SYS", "own/$SYS/x")
+    assert PATTERNS.allows("read", "alice", "load", "$SYS/load")
+
+
+def test_name_can_be_a_part_of_a_level() -> None:
+    assert PATTERNS.allows("read", "bob", "c1", "dev-c1-of-bob/t")
+    assert not PATTERNS.allows("read", "bob", "c1", "dev-c1-of-alice/t")
+    assert not PATTERNS.allows("read", "bob", "c1", "dev-c1-of-bob/t/u")
 
 
 @pytest.mark.parametrize("line", ["topic", "topic deny x", "topic read a#", "allow read x", "user", "pattern"])
