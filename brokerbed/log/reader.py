@@ -67,7 +67,11 @@ def tables(
         lookup = pa.array([*names, None], pa.string())  # the last one for "there is none"
         for records in _records(folder / RECORDS_FILE.format(life), records_max):
             for piece in _pieces(records if clock is None else clock.of(records), routes):
-                table = _table(piece, lookup, routes, broker, position)
+                try:
+                    table = _table(piece, lookup, routes, broker, position)
+                except IndexError:
+                    file = folder / RECORDS_FILE.format(life)
+                    raise LogError(f"{file}: the log is damaged: a record has a name that is not there") from None
                 position += len(table)
                 yield table
         life += 1
