@@ -209,7 +209,7 @@ class _Api:
         self.loop = asyncio.new_event_loop()
         run: Any = SimpleNamespace(scenario=load(file).points[0], faults=_Faults())
         predicted: Any = []
-        live = Live(run, predicted)
+        live = Live(run, predicted, "127.0.0.1")
         self.token = live.token
         runner = web.AppRunner(live.app, access_log=None)
         self.loop.run_until_complete(runner.setup())
