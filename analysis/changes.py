@@ -125,12 +125,16 @@ class Comparison:
         return base, new
 
     def _limits_of_pairs(self, factor: float, tail: float) -> Limits:
-        """Around 0: from the residuals of both, batch by batch."""
+        """Around 0: from the residuals of both, batch by batch.
+
+        A difference of two alike is symmetric: the skewness that a few batches happen to show widens the limits only.
+        """
         base, new = self._base, self._new
         x = _residuals(new) - factor * _residuals(base)
         weight = (base.n / base.n.sum() + new.n / new.n.sum()) / 2
         _, low, high = estimates(x[None], weight[None], tail)
-        return float(low[0]), float(high[0])
+        half = max(-float(low[0]), float(high[0]))
+        return -half, half
 
     def _limits_of_ratio(self, tail: float) -> tuple[float | None, float | None]:
         """The factors between which new - factor * base is not shown to be different from 0."""

@@ -25,7 +25,7 @@ Margin = Annotated[
 
 
 def gate(base_run: Base, new_run: New, margin: Margin = None, as_json: Json = False, junit: Junit = None) -> int:
-    """Whether a run is worse than another run of the same scenario.
+    """Whether a run is worse than another one of its scenario.
 
     Traffic, routing tables, delays with their quantiles, delivery and throughput are compared one by one: better, same,
     not worse, worse, or cannot tell, by a margin. Both runs must have been analysed; several seeds are pooled. Exits

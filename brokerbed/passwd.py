@@ -21,7 +21,7 @@ def passwd(
     user: Annotated[str, typer.Argument(metavar="USER", help="the user name")],
     is_deleted: Annotated[bool, typer.Option("--delete", help="Remove the user.")] = False,
 ) -> None:
-    """Adds a user to a broker's password file, or gives a user another password.
+    """Adds a user to a password file, or changes a password.
 
     The password is asked for on a terminal, or read as one line from standard input; it never stands on the command
     line, which others can read. The file gets a hash of it (scrypt). A running broker reads the file again on SIGHUP.

@@ -162,12 +162,19 @@ class Broker:
 
     def lost(self, connection: Connection, now_ns: int) -> None:
         """The connection has ended, on whichever side."""
+        if self.gone(connection):
+            session_end.connection_ended(self, connection, now_ns)
+
+    def gone(self, connection: Connection) -> bool:
+        """The connection has ended and counts towards no limit any more; returns whether it did until now.
+
+        If so, the driver has what it leaves behind cleared up with `session_end.connection_ended`, now or soon.
+        """
         connection.is_closing = True
         self.connecting.pop(connection, None)
         self._forget_parts(connection)
         self.timers.cancel(connection.timer)
-        if self.connections.pop(connection, 0) is None:
-            session_end.connection_ended(self, connection, now_ns)
+        return self.connections.pop(connection, 0) is None
 
     def shut_down(self) -> None:
         """Disconnect all clients, telling those that use MQTT 5 why."""

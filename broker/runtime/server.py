@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import Any
 
-from brokerbed.broker.core import persist
+from brokerbed.broker.core import persist, session_end
 from brokerbed.broker.core.broker import Broker
 from brokerbed.broker.core.connection import Connection
 from brokerbed.broker.core.rows import Row
@@ -57,7 +57,7 @@ class Server:
         self._timer_ns = 0
         self._background_began_ns = 0  # when a part of some long work began, if what it changed is not stored yet
         self._background_until_ns = 0  # the time that long work has used up
-        self._lost: deque[Connection] = deque()  # connections whose loss the core does not know of yet
+        self._lost: deque[Connection] = deque()  # connections that have ended, and whose sessions do not know yet
         self._watching = self._loop.call_later(OUTPUT_WATCH_S, self._watch_output)
         self._passwords = PasswordChecks(self.now_ns, self.flush)
         broker.check_password = self._passwords.check
@@ -81,7 +81,8 @@ class Server:
 
     def lost(self, connection: Connection) -> None:
         """A connection has ended. If many with many subscriptions end at once, others have their turns between."""
-        connection.is_closing = True  # nothing is written to it any more
+        if not self.broker.gone(connection):
+            return
         if not self._lost:
             self._loop.call_soon(self._end_connections)
         self._lost.append(connection)
@@ -89,7 +90,7 @@ class Server:
     def _end_connections(self) -> None:
         began_ns = self.now_ns()
         while self._lost:
-            self.broker.lost(self._lost[0], self.now_ns())
+            session_end.connection_ended(self.broker, self._lost[0], self.now_ns())
             self._lost.popleft()
             if self._lost and self.now_ns() - began_ns > SLICE_NS_MAX:
                 self._loop.call_soon(self._end_connections)
