@@ -46,6 +46,7 @@ def test_find_java_prefers_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_fetch_says_in_one_sentence_what_to_install_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("http_proxy", "https_proxy", "HTTPS_PROXY", "HTTP_PROXY"):
         monkeypatch.setenv(variable, "http://127.0.0.1:9")  # nobody listens there, so nothing leaves the machine
+    monkeypatch.setattr("urllib.request._opener", None)  # it keeps the proxies of its first use
     said = java.fetch()
     assert said.startswith("no Java, and none could be fetched")
     assert said.endswith(".")
