@@ -27,8 +27,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from brokerbed.analysis.batches import Batches
-from brokerbed.analysis.estimates import COUNT_SMALL, TAIL, Numbers, estimates
-from brokerbed.analysis.measured import ESTIMATES
+from brokerbed.analysis.estimates import COUNT_SMALL, ESTIMATES, TAIL, Numbers, estimates
 from brokerbed.analysis.verdicts import LONGER_MAX, LONGER_MIN, LONGER_UNKNOWN
 from brokerbed.metrics import Metric, Statistic, Worse
 

@@ -11,13 +11,15 @@ The variance of small counts cannot be estimated from their scatter. They have t
 whose variance is its mean; where batches scatter more than that, proportionally more events count as one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, stdtrit
+
+from brokerbed.metrics import Statistic
 
 CONFIDENCE = 0.95
 TAIL = (1 - CONFIDENCE) / 2
@@ -80,6 +82,19 @@ def tables(x: Numbers, n: Numbers, tail: float = TAIL) -> Estimates:
     top = poisson_limits(np.zeros(1), np.ones(1), tail)[1] / UNITS_MIN
     is_empty = value == 0
     return Estimates(value, np.where(is_empty, 0.0, low), np.where(is_empty, top, high))
+
+
+ESTIMATES: Mapping[Statistic, Callable[..., Estimates]] = {
+    Statistic.RATE: rates, Statistic.SIZE: tables, Statistic.MEAN: estimates, Statistic.SHARE: shares,
+}  # fmt: skip
+
+
+def with_fewer_batches(x: Numbers, n: Numbers, per_series_max: int | None) -> tuple[Numbers, Numbers]:
+    """The same with neighbours merged, if there are more batches in a series than that."""
+    if per_series_max is None or per_series_max >= x.shape[1]:
+        return x, n
+    first_of_each = np.arange(per_series_max) * x.shape[1] // per_series_max
+    return np.add.reduceat(x, first_of_each, axis=1), np.add.reduceat(n, first_of_each, axis=1)
 
 
 def poisson_limits(count: Numbers, dispersion: Numbers, tail: float = TAIL) -> tuple[Numbers, Numbers]:

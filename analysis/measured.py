@@ -1,22 +1,18 @@
 """Turns cells (sums per run, copy of the peers and batch of time) into the measured rows of one point. Pure."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import isnan
 
 import numpy as np
 import pandas as pd
 
-from brokerbed.analysis.estimates import Estimates, Numbers, estimates, poisson_limits, rates, shares, tables
+from brokerbed.analysis.estimates import ESTIMATES, Numbers, estimates, poisson_limits, with_fewer_batches
 from brokerbed.analysis.metrics.registry import metrics
 from brokerbed.analysis.verdicts import Measured
-from brokerbed.metrics import PER_PHASE, PHASES, Statistic
+from brokerbed.metrics import PER_PHASE, PHASES
 
 KEY = ["metric", "first", "second"]
 BEYOND_LEAST = 10  # observations of a section on either side of a quantile, so that it is more than an extreme value
-ESTIMATES: Mapping[Statistic, Callable[..., Estimates]] = {
-    Statistic.RATE: rates, Statistic.SIZE: tables, Statistic.MEAN: estimates, Statistic.SHARE: shares,
-}  # fmt: skip
-
 Row = tuple[str, tuple[str, ...]]  # metric, values of its labels
 
 
@@ -91,14 +87,6 @@ def by_series(cells: pd.DataFrame, batches: int, phases: int = 1) -> tuple[Numbe
     for numbers, name in ((x, "x"), (n, "n")):
         np.add.at(numbers, (series.ngroup(), cells["batch"] // phases), cells[name])
     return x, n
-
-
-def with_fewer_batches(x: Numbers, n: Numbers, per_series_max: int | None) -> tuple[Numbers, Numbers]:
-    """The same with neighbours merged, if there are more batches in a series than that."""
-    if per_series_max is None or per_series_max >= x.shape[1]:
-        return x, n
-    first_of_each = np.arange(per_series_max) * x.shape[1] // per_series_max
-    return np.add.reduceat(x, first_of_each, axis=1), np.add.reduceat(n, first_of_each, axis=1)
 
 
 def phase_key(phase: str) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from brokerbed.analysis.estimates import COUNT_SMALL, Numbers, estimates
-from brokerbed.analysis.measured import KEY, with_fewer_batches
+from brokerbed.analysis.estimates import COUNT_SMALL, Numbers, estimates, with_fewer_batches
+from brokerbed.analysis.measured import KEY
 from brokerbed.analysis.metrics.registry import metrics
 from brokerbed.analysis.verdicts import Compared
 from brokerbed.metrics import Statistic, labels_text

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from brokerbed.analysis.estimates import Estimates, Numbers
-from brokerbed.analysis.measured import ESTIMATES, with_fewer_batches
+from brokerbed.analysis.estimates import ESTIMATES, Estimates, Numbers, with_fewer_batches
 from brokerbed.analysis.windows import BATCHES
 from brokerbed.metrics import Row, Statistic, labels_text
 from brokerbed.scenario.units import NS_PER_S
