@@ -110,7 +110,7 @@ FAULT_LINE = r" +[\d.]+ s  "
 SECTIONS = {
     1: [r"root 127\.0\.0\.1:\d+ serving", r"a 127\.0\.0\.1:\d+ paused", f"{FAULT_LINE}start", f"{FAULT_LINE}pause a"],
     2: [r"alone 127\.0\.0\.1:\d+ crashed", f"{FAULT_LINE}start", f"{FAULT_LINE}crash alone", f"{FAULT_LINE}restart alone",
-        f"{FAULT_LINE}crash alone", "alone: the store is damaged .*"],
+        f"{FAULT_LINE}crash alone", "alone: the store is damaged .*", "alone: .*store.sqlite.count is damaged.*"],
 }  # fmt: skip
 
 
