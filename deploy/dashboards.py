@@ -124,6 +124,7 @@ BROKER = Dashboard(
                  [(f"brokerbed_connections{ONE}", "open"), (f"brokerbed_connecting{ONE}", "half open")], kind="stat"),
             View("Sessions", "Connected and disconnected sessions, including links.",
                  [(f"brokerbed_sessions{ONE}", "")], kind="stat"),
+            View("Timers", "Timers that are set.", [(f"brokerbed_timers{ONE}", "")], kind="stat"),
             View("Retained", "Retained messages.", [(f"brokerbed_retained_messages{ONE}", "")], kind="stat"),
             View("Size of retained", "Topics and payloads.", [(f"brokerbed_retained_bytes{ONE}", "")], BYTES, "stat"),
             View("Store is blocked", "The store cannot be written, and clients wait.",
