@@ -85,7 +85,10 @@ def stored(cells: pd.DataFrame, runs: Mapping[int, Seeded], phases: int, batches
         seed=kept["run"].map(seeds).astype("int64"),
     )
     parts = [lines[~is_over_time], *_complete(lines[is_over_time], runs, phases, batches, batches_max)]
-    summed = pd.concat([part for part in parts if len(part)]).groupby([*ROW, *SERIES, "batch"], sort=False)
+    filled = [part for part in parts if len(part)]
+    if not filled:  # nothing was compared
+        return no_lines()
+    summed = pd.concat(filled).groupby([*ROW, *SERIES, "batch"], sort=False)
     return summed[["x", "n"]].sum().reset_index()
 
 

@@ -87,11 +87,11 @@ class Gate:
 
     @property
     def verdict(self) -> str:
-        """Worse if anything is shown to be, `cannot tell` if not everything is shown not to be."""
+        """Worse if anything is shown to be, `cannot tell` if there is nothing, or not everything is shown not to be."""
         rows = [row.verdict for point in self.points for row in point.rows]
         if WORSE in rows or any(held.verdict == WORSE for point in self.points for held in point.invariants):
             return WORSE
-        return CANNOT_TELL if CANNOT_TELL in rows else NOT_WORSE
+        return NOT_WORSE if rows and CANNOT_TELL not in rows else CANNOT_TELL
 
     def as_json(self) -> dict[str, Any]:
         points = [point.as_json() for point in self.points]
