@@ -52,7 +52,7 @@ class Count:
 
     def rates(self) -> dict[Key, float]:
         counts: dict[Key, int] = {(f"rate.{kind}", link): 0 for kind in ("notifications", "control") for link in LINKS}
-        totals = dict.fromkeys(("notifications", "notifications.additional", "control", "total"), 0)
+        totals = dict.fromkeys(("notifications", "notifications.additional", "control", "total", "delivered"), 0)
         for row, kind in self.crossings():
             counts[f"rate.{kind}", row["client"]] += 1
             totals[kind] += 1
@@ -62,6 +62,11 @@ class Count:
         for broker, rows in self.of_brokers.items():
             received = [row for row in rows if row["event"] == "received" and self.is_compared(row["time_ns"])]
             counts["rate.received", broker] = len(received)
+            totals["delivered"] += sum(
+                row["event"] == "sent" and row["client"] not in LINKS and not row["flags"] & AGAIN
+                for row in rows
+                if self.is_compared(row["time_ns"])
+            )
         counts |= {(f"rate.{kind}",): number for kind, number in totals.items()}
         return {key: number / self.seconds for key, number in counts.items()}
 
