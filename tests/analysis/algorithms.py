@@ -27,7 +27,7 @@ ROUTINGS = (
 )  # fmt: skip
 CLASSES, CLASSES_PER_GROUP = 24, 3  # a subscription to a whole group moves all its classes, so groups are small
 MEASURE_S = {"virtual": 12_000, "local": 270, "docker": 270}  # the intervals are then about half of the tolerance
-LONGER = {"merging": 8}  # on real brokers: what merging sends down for nobody is rare, and comes in bursts
+LONGER = {"virtual": 3, "local": 8, "docker": 8}  # merging: what it sends down for nobody is rare, and comes in bursts
 TOLERANCE = {"virtual": "2%", "local": "3%", "docker": "3%"}
 LOAD_AND_SLOWER = {"virtual": (1, 1), "local": (5, 2), "docker": (5, 4)}  # round trips take longer in containers
 PER_S = {"subscriptions": 48.0, "publications": 48.0}  # in the whole network
@@ -89,7 +89,7 @@ def main() -> int:
             given.routing or ROUTINGS
         ):  # one after the other, because all logs of a tree together fill the heap of Spark
             begun = time.monotonic()
-            longer = 1 if is_simulated else next((LONGER[name] for name in LONGER if name in routing), 1)
+            longer = LONGER[given.on] if "merging" in routing else 1
             measure_s = given.measure or MEASURE_S[given.on] * longer
             with TemporaryDirectory() as folder:
                 sweep, one = f"sweep: {{routing: [{', '.join(ROUTINGS)}]}}", f"routing: {routing}"
