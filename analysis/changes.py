@@ -21,13 +21,13 @@ those of the differences batch by batch.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import hypot, isnan
+from math import isnan
 
 import numpy as np
 from scipy.optimize import brentq
 
 from brokerbed.analysis.batches import Batches
-from brokerbed.analysis.estimates import COUNT_SMALL, ESTIMATES, TAIL, Numbers, estimates
+from brokerbed.analysis.estimates import COUNT_SMALL, ESTIMATES, TAIL, deviations, estimates, limits_of_difference
 from brokerbed.analysis.verdicts import LONGER_MAX, LONGER_MIN, LONGER_UNKNOWN
 from brokerbed.metrics import Metric, Statistic, Worse
 
@@ -113,11 +113,8 @@ class Comparison:
             low, high = self._limits_of_pairs(factor, tail)
             return difference + low, difference + high
         (base_low, base_high), (new_low, new_high) = self._own_limits(tail)
-        base, new = self._base.value, self._new.value
-        return (
-            difference - hypot(new - new_low, factor * (base_high - base)),
-            difference + hypot(new_high - new, factor * (base - base_low)),
-        )
+        base, new = factor * self._base.value, self._new.value
+        return limits_of_difference((base, factor * base_low, factor * base_high), (new, new_low, new_high))
 
     def _limits_of_sides(self, tail: float) -> tuple[Limits, Limits]:
         base, new = (_limits(self._metric.statistic, side, tail) for side in (self._base, self._new))
@@ -129,7 +126,7 @@ class Comparison:
         A difference of two alike is symmetric: the skewness that a few batches happen to show widens the limits only.
         """
         base, new = self._base, self._new
-        x = _residuals(new) - factor * _residuals(base)
+        x = deviations(new.x, new.n) - factor * deviations(base.x, base.n)
         weight = (base.n / base.n.sum() + new.n / new.n.sum()) / 2
         _, low, high = estimates(x[None], weight[None], tail)
         half = max(-float(low[0]), float(high[0]))
@@ -217,9 +214,3 @@ def _limits(statistic: Statistic, side: Batches, tail: float) -> Limits:
     estimate = estimates if statistic is Statistic.QUANTILE else ESTIMATES[statistic]
     value, low, high = (float(each[0]) for each in estimate(side.x[None], side.n[None], tail))
     return side.value + low - value, side.value + high - value
-
-
-def _residuals(side: Batches) -> Numbers:
-    total = side.n.sum()
-    residuals: Numbers = (side.x - side.x.sum() / total * side.n) / total
-    return residuals

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from brokerbed.analysis.errors import RunError
+from brokerbed.analysis.estimates import limits_of_difference
 from brokerbed.analysis.metrics.registry import metrics
-from brokerbed.analysis.pairs import Interval, excludes_zero, unpaired
+from brokerbed.analysis.pairs import Interval, excludes_zero
 from brokerbed.analysis.runs import Finished, summary_of
 
 Row = tuple[str, tuple[tuple[str, str], ...]]  # metric and labels
@@ -91,7 +92,7 @@ def _change(first: dict[str, Any] | None, other: dict[str, Any] | None, paired: 
     limits = [(entry["measured"], entry["ci_low"], entry["ci_high"]) for entry in (first, other)]
     if any(value is None for entry in limits for value in entry):
         return None
-    return Change(other["measured"] - first["measured"], unpaired(limits[0], limits[1]), False)
+    return Change(other["measured"] - first["measured"], limits_of_difference(limits[0], limits[1]), False)
 
 
 def _row(entry: dict[str, Any]) -> Row:

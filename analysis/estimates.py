@@ -13,6 +13,7 @@ whose variance is its mean; where batches scatter more than that, proportionally
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import hypot
 from typing import NamedTuple
 
 import numpy as np
@@ -95,6 +96,21 @@ def with_fewer_batches(x: Numbers, n: Numbers, per_series_max: int | None) -> tu
         return x, n
     first_of_each = np.arange(per_series_max) * x.shape[1] // per_series_max
     return np.add.reduceat(x, first_of_each, axis=1), np.add.reduceat(n, first_of_each, axis=1)
+
+
+def deviations(x: Numbers, n: Numbers) -> Numbers:
+    """What each batch adds to the error of sum(x) / sum(n), to first order."""
+    total = n.sum()
+    added: Numbers = (x - x.sum() / total * n) / total
+    return added
+
+
+def limits_of_difference(first: tuple[float, float, float], second: tuple[float, float, float]) -> tuple[float, float]:
+    """Of two independent values, each with its limits, which need not be symmetric: the second one minus the first
+    (the method of variance estimates recovery, Zou and Donner)."""
+    (value1, low1, high1), (value2, low2, high2) = first, second
+    difference = value2 - value1
+    return difference - hypot(value2 - low2, high1 - value1), difference + hypot(high2 - value2, value1 - low1)
 
 
 def poisson_limits(count: Numbers, dispersion: Numbers, tail: float = TAIL) -> tuple[Numbers, Numbers]:

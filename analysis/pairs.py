@@ -8,14 +8,21 @@ the ratio of their widths is how many times longer these would have to be.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, starmap
-from math import hypot, isnan
+from itertools import chain
+from math import isnan
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from brokerbed.analysis.estimates import COUNT_SMALL, Numbers, estimates, with_fewer_batches
+from brokerbed.analysis.estimates import (
+    COUNT_SMALL,
+    Numbers,
+    deviations,
+    estimates,
+    limits_of_difference,
+    with_fewer_batches,
+)
 from brokerbed.analysis.measured import KEY
 from brokerbed.analysis.metrics.registry import metrics
 from brokerbed.analysis.verdicts import Compared
@@ -93,14 +100,6 @@ def excludes_zero(interval: Interval) -> bool:
     return interval[0] > 0 or interval[1] < 0
 
 
-def unpaired(first: tuple[float, float, float], second: tuple[float, float, float]) -> Interval:
-    """The interval of the difference of two independent values, each with its own interval, which need not be
-    symmetric (the method of variance estimates recovery, Zou and Donner)."""
-    (value1, low1, high1), (value2, low2, high2) = first, second
-    difference = value2 - value1
-    return difference - hypot(value2 - low2, high1 - value1), difference + hypot(high2 - value2, value1 - low1)
-
-
 def differences(first: Variant, second: Variant, phases: int, batches_max: int | None) -> Iterator[Difference]:
     """The differences of all headline rows that both variants have."""
     others = {(row.metric, *row.labels.items()): row for row in second.rows}
@@ -111,28 +110,22 @@ def differences(first: Variant, second: Variant, phases: int, batches_max: int |
         independent = None
         limits = [(it.measured, it.ci_low, it.ci_high) for it in (row, other)]
         if all(each is not None for it in limits for each in it):
-            independent = unpaired(*limits)  # type: ignore[arg-type]
+            independent = limits_of_difference(*limits)  # type: ignore[arg-type]
         batches = _batches_of(row, (first, second), phases, batches_max)
-        paired = independent if batches is None else _interval(*starmap(_shares, batches))
+        paired = independent if batches is None else _interval(*batches)
         yield Difference(row.metric, row.labels, row.unit, (row.measured, other.measured), paired, independent)
 
 
-def _interval(first: tuple[Numbers, float], second: tuple[Numbers, float]) -> Interval | None:
+def _interval(first: tuple[Numbers, Numbers], second: tuple[Numbers, Numbers]) -> Interval | None:
     """Each batch has a share of the deviation of either value; the interval comes from the differences of shares."""
-    (shares1, value1), (shares2, value2) = first, second
+    shares1, shares2 = deviations(*first), deviations(*second)
+    value1, value2 = (float(x.sum() / n.sum()) for x, n in (first, second))
     noise = ROUNDING * max(abs(value1), abs(value2))
     if abs(shares2 - shares1).max() * shares1.size <= noise and abs(value2 - value1) <= noise:
         return 0.0, 0.0
     z = (shares2 - shares1) * shares1.size + (value2 - value1)
     _, low, high = (float(each[0]) for each in estimates(z[None], np.ones((1, *z.shape))))
     return None if isnan(low) or isnan(high) else (low, high)
-
-
-def _shares(x: Numbers, n: Numbers) -> tuple[Numbers, float]:
-    """What each batch adds to the error of sum(x) / sum(n), to first order; and that value."""
-    total = n.sum()
-    value = float(x.sum() / total)
-    return (x - value * n) / total, value
 
 
 def _batches_of(

@@ -67,16 +67,11 @@ def _with_pair(file: Path, pair: str | None) -> Experiment:
 
 
 def print_pair(pair: "pairs.Pair") -> None:
-    from rich import box
-    from rich.table import Table
-
-    from brokerbed.present import console, number  # they take a while to import
+    from brokerbed.present import console, new_table, number  # they take a while to import
 
     first, second = pair.variants
     columns = first, second, "difference", "95% interval"
-    table = Table(box=box.SIMPLE_HEAD, title_justify="left")
-    for column in ("metric", *columns, "", "shorter by"):
-        table.add_column(column, justify="right" if column in columns else "left", overflow="fold")
+    table = new_table("metric", *columns, "", "shorter by", right=columns)
     table.title = f"{second} minus {first} ({pair.key}), with the same random numbers"
     for difference in pair.differences:
         interval = "-" if difference.paired is None else " .. ".join(map(number, difference.paired))

@@ -21,7 +21,7 @@ from brokerbed.analysis.jobs.audit import audit
 from brokerbed.analysis.jobs.facts import Facts
 from brokerbed.analysis.jobs.frames import BINS, Frames, bin_ns_of
 from brokerbed.analysis.jobs.judge import judge
-from brokerbed.analysis.jobs.measure import Key, batches_max, cells, measure
+from brokerbed.analysis.jobs.measure import Key, batches_max, cells, measure, phases_of
 from brokerbed.analysis.jobs.series import gather
 from brokerbed.analysis.jobs.session import Progress, session, with_tasks
 from brokerbed.analysis.measured import phase_key, unseen_rate
@@ -224,19 +224,17 @@ def pair_of(facts: Facts, cells: pd.DataFrame, points: Sequence[Point]) -> Pair:
         for number, point in enumerate(points)
     ]
     runs = [run for point in points for run in point.runs]
-    phases = PHASES if any(run.scenario.profiles for run in runs) else 1
     ((key, first),) = points[0].runs[0].scenario.at.items()
     values = first, points[1].runs[0].scenario.at[key]
     names = tuple(value if isinstance(value, str) else json.dumps(value) for value in values)
-    found = differences(variants[0], variants[1], phases, batches_max(runs, facts.batch_s))
+    found = differences(variants[0], variants[1], phases_of(runs), batches_max(runs, facts.batch_s))
     return Pair(key, (names[0], names[1]), tuple(found))
 
 
 def _batches(facts: Facts, measured_cells: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
     seeded = {run.number: batches.Seeded(run.scenario.seed, facts.batch_s[run.number]) for run in runs}
-    phases = PHASES if any(run.scenario.profiles for run in runs) else 1
     is_here = measured_cells["point"] == runs[0].point
-    return batches.stored(measured_cells[is_here], seeded, phases, batches_max(runs, facts.batch_s))
+    return batches.stored(measured_cells[is_here], seeded, phases_of(runs), batches_max(runs, facts.batch_s))
 
 
 def _placements(facts: Facts, runs: Sequence[Run]) -> Iterator[Placement]:

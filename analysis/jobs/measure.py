@@ -1,6 +1,6 @@
 """The measuring job: turns the logs of all runs of a directory into the measured rows of every metric."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import chain
 
@@ -41,7 +41,7 @@ def measure(facts: Facts, cells: pd.DataFrame) -> dict[Key, Measured]:
     for point in dict.fromkeys(run.point for run in runs):
         is_here = cells["point"] == point
         lengths = {run.number: seconds[run.number] for run in runs if run.point == point}
-        phases = PHASES if any(run.scenario.profiles for run in runs if run.point == point) else 1
+        phases = phases_of(run for run in runs if run.point == point)
         by_time = measured_by_time(cells[is_here & is_over_time], lengths, phases > 1)
         counted = cells[is_here & ~is_over_time & ~is_quantile]
         at_most = batches_max([run for run in runs if run.point == point], lengths)
@@ -49,6 +49,11 @@ def measure(facts: Facts, cells: pd.DataFrame) -> dict[Key, Measured]:
         by_quantile = measured_by_quantile(cells[is_here & is_quantile])
         measured |= {(point, *row): value for row, value in chain(by_time, by_count, by_quantile)}
     return measured
+
+
+def phases_of(runs: Iterable[Run]) -> int:
+    """Into how many phases a period is divided; 1 if nothing varies."""
+    return PHASES if any(run.scenario.profiles for run in runs) else 1
 
 
 def batches_max(runs: Sequence[Run], lengths: Mapping[int, Floats]) -> int | None:

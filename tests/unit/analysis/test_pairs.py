@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from brokerbed.analysis.estimates import rates
-from brokerbed.analysis.pairs import Difference, Variant, differences, unpaired
+from brokerbed.analysis.estimates import limits_of_difference, rates
+from brokerbed.analysis.pairs import Difference, Variant, differences
 from brokerbed.analysis.verdicts import Compared
 from brokerbed.analysis.windows import BATCHES
 
@@ -82,4 +82,4 @@ def test_few_events_have_the_limits_of_independent_counts() -> None:
 
 
 def test_interval_of_independent_values() -> None:
-    assert unpaired((10.0, 7.0, 13.0), (20.0, 16.0, 24.0)) == pytest.approx((5.0, 15.0))  # 3 and 4 make 5
+    assert limits_of_difference((10.0, 7.0, 13.0), (20.0, 16.0, 24.0)) == pytest.approx((5.0, 15.0))  # 3 and 4 make 5
